@@ -152,7 +152,9 @@ class HostJournal:
             collect=collect or None,
         )
         session, asked = open_session(connection, request, self._window), time.time()
-        self._header = session.expect(wire.Logs, wire.SILENCE_S)
+        header, ours = session.expect(wire.Logs, wire.SILENCE_S), {task.name for task in self._state.tasks}
+        units = {unit: task for unit, task in header.units.items() if task in ours}
+        self._header = header._replace(units=units)
         if follow and self._header.time is not None:  # otherwise it has waited for journald before
             self.clock_offset = clocks.offset(asked, self._header.time, time.time())
         self._resuming = not first

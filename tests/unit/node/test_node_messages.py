@@ -177,6 +177,35 @@ def test_a_field_of_a_newer_version_is_ignored() -> None:
     assert wire.node_message(b'{"share": {"ok": true, "rack": 7}}') == wire.Shared(True)
 
 
+@pytest.mark.parametrize("name", ["../../x", "$(id)", "a\x1b[2J", "", "A", "-a", "a\n"])
+def test_a_name_of_a_job_or_role_that_cannot_be_one_is_malformed(name: str) -> None:
+    status = wire.TaskStatus("worker", 0, "running", None, None, None, None, 0)
+    record = make_record()
+    good = wire.JobStatus("digits", 1, record.run, record, None, (status,))
+    event = wire.Event(1.0, 1, "begin", "worker", 0, None, None, None)
+    summary = sample(wire.Summary)
+    messages: list[wire.NodeMessage] = [
+        wire.Shown((good._replace(job=name),)),
+        wire.Shown((good._replace(record=record._replace(job=name)),)),
+        wire.Shown((good._replace(tasks=(status._replace(role=name),)),)),
+        wire.Shown((good._replace(record=record._replace(tasks=(record.tasks[0]._replace(role=name),))),)),
+        wire.Shown((good._replace(record=record._replace(deciders=((name, 0),))),)),
+        wire.Shown((), past=(summary._replace(job=name),)),
+        wire.Events((good,), (event._replace(role=name),)),
+        wire.Logs(1, record.run, {"u": (name, 0)}),
+        wire.Files(1, (wire.TaskFiles(name, 0, "", None),)),
+        wire.Stored((wire.StoredAttempt(name, 1, record.run, 1.0, 1, 1.0, alive=False),)),
+    ]
+    for message in messages:
+        with pytest.raises(wire.Malformed, match=r"is not a (job's name|role)$"):
+            wire.node_message(wire.line(message))
+
+
+def test_an_event_of_the_whole_job_has_no_role() -> None:
+    events = wire.Events((), (wire.Event(1.0, 1, "stop", None, None, "ops", None, None),))
+    assert wire.node_message(wire.line(events)) == events
+
+
 def test_a_lone_surrogate_is_replaced_so_that_it_can_be_printed() -> None:
     assert wire.node_message(b'{"error": {"exit": 1, "message": "a\\ud800"}}') == wire.Error(1, "a?")
 

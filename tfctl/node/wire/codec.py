@@ -9,10 +9,16 @@ that are None by default are left out.
 
 JSON has no tuples and no integer keys: a tuple becomes a list, an integer key its digits. A field that is None by
 default is left out when it is None. A field that the class does not have is ignored: a newer version may send it.
+
+The text of a field called `job` or `role`, and that of a tuple[str, int], which is a task, must be the name of a job or
+of a role. Either side uses these names in paths and names of units, and prints them.
 """
 
 import json
+import re
 from typing import Any, Callable, Literal, TypeVar, Union, get_args
+
+from .. import names
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
@@ -104,6 +110,8 @@ def _built(kind: Any) -> _Reader:
         return _optional(_reader(args[0]))
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
         return _list(_reader(args[0]))
+    if origin is tuple and args == (str, int):
+        return _fixed([_NAMES["role"], _integer])
     if origin is tuple:
         return _fixed([_reader(one) for one in args])
     if origin is dict:
@@ -141,6 +149,25 @@ def _digits(value: Any) -> int:
     if not isinstance(value, str) or not (value.isascii() and value.isdigit() and len(value) < 12):
         raise _wrong(value, "an integer in quotes")
     return int(value)
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> _Reader:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise _wrong(value, what)
+        return value
+
+    return read
+
+
+_NAMES = {"job": _matching(names.JOB, "a job's name"), "role": _matching(names.ROLE, "a role")}
+
+
+def _field(name: str, kind: Any) -> _Reader:
+    """Return the function that checks and converts values of a field."""
+    if name in _NAMES:
+        return _NAMES[name] if kind is str else _optional(_NAMES[name])
+    return _reader(kind)
 
 
 def _one_of(allowed: Any) -> _Reader:
@@ -187,7 +214,7 @@ def _dict(key: _Reader, inner: _Reader) -> _Reader:
 
 
 def _object(kind: Any) -> _Reader:
-    readers = [(name, _reader(annotation)) for name, annotation in kind.__annotations__.items()]
+    readers = [(name, _field(name, annotation)) for name, annotation in kind.__annotations__.items()]
     defaults = kind._field_defaults
 
     def read(value: Any) -> Any:
@@ -209,7 +236,7 @@ def _object(kind: Any) -> _Reader:
 
 
 def _from_row(kind: Any) -> _Reader:
-    readers = [_reader(annotation) for annotation in kind.__annotations__.values()]
+    readers = [_field(name, annotation) for name, annotation in kind.__annotations__.items()]
     needed = len(readers) - len(kind._field_defaults)
 
     def read(value: Any) -> Any:
