@@ -152,22 +152,21 @@ def unpack(file: IO[bytes]) -> None:
 def copy(system: System, digest: str, target: Path) -> None:
     """Create ``target``, owned by the jobs' user, as a copy of the stored code or, without a digest, empty.
 
-    Only that user, its group and root may enter it. Raises RequestRefused, OSError.
+    Only that user, its group and root may enter it. Root makes the copy, in a directory that only root may enter: a
+    program that ran as the jobs' user would have no sandbox, and tasks could get out of theirs through its files in
+    /proc. Raises RequestRefused, OSError.
     """
     user = system.user()
-    target.mkdir(0o750)
-    os.chown(target, user.pw_uid, user.pw_gid)
+    target.mkdir(0o700)
     if digest:
         source = f"{system.at(names.stored_code(digest))}/."
-
-        def copied() -> None:
-            done = run(["cp", "-a", "--reflink=auto", source, str(target)], 300.0)
-            if done.status != 0:
-                last = done.errors.rpartition("\n")[2][-300:]
-                raise RequestRefused(Exit.PREFLIGHT, f"the code cannot be copied on {host()}: {last}", wire.MAKE_ROOM)
-
-        as_user(system, copied, patience=310.0)
-        target.chmod(0o750)  # cp gave it the mode of the stored directory
+        done = run(["cp", "-a", "--reflink=auto", source, str(target)], 300.0)
+        if done.status != 0:
+            last = done.errors.rpartition("\n")[2][-300:]
+            raise RequestRefused(Exit.PREFLIGHT, f"the code cannot be copied on {host()}: {last}", wire.MAKE_ROOM)
+        _give_to_user(target, user.pw_uid, user.pw_gid)
+    os.chown(target, user.pw_uid, user.pw_gid)
+    target.chmod(0o750)
 
 
 def discard(system: System, digest: str) -> None:
@@ -265,6 +264,14 @@ def _give_to_root(tree: Path, group: int) -> None:
                     raise _leads_out(os.path.relpath(path, tree))
             else:
                 path.chmod(0o750 if stat.S_ISDIR(found.st_mode) else _mode(found.st_mode))
+
+
+def _give_to_user(tree: Path, user: int, group: int) -> None:
+    """Make the jobs' user the owner of everything in the tree. Each directory is given away after what is in it, so
+    that root does nothing in a directory that this user can write to."""
+    for _, folders, files, descriptor in os.fwalk(tree, topdown=False):
+        for name in [*folders, *files]:
+            os.chown(name, user, group, dir_fd=descriptor, follow_symlinks=False)
 
 
 def _mode(packed: int) -> int:

@@ -12,7 +12,8 @@ import pytest
 from node_tree import ACCOUNT, Tree, digest, link, make_plan, make_task, refused, reserve, tarball
 
 from tfctl.node import names
-from tfctl.node.code import unpack
+from tfctl.node.code import copy, unpack
+from tfctl.node.system import System
 
 GOOD = tarball(
     {"a/train.py": "x = 1\n", "run.sh": "#!/bin/sh\n"}, link("a/latest", "train.py"), link("b", "a/../run.sh")
@@ -55,6 +56,29 @@ def test_code_and_attempts_are_readable_by_root_and_the_jobs_group_only(tree: Tr
             for path in (top, *(top / name for name in ("code", "code/run.sh", "run.sh", "train.py", "a"))):
                 if path.exists():
                     assert (mode(path) & 0o007, path.stat().st_gid) == (0, group), path
+
+
+def test_the_copy_of_an_attempt_is_made_as_root_where_only_root_may_enter(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that runs as the jobs' user, without a sandbox, would let tasks out of theirs through /proc."""
+    name = "ab" * 32
+    stored = tree / names.stored_code(name)
+    (stored / "a").mkdir(parents=True)
+    (stored / "a/train.py").write_text("x = 1\n")
+    (stored / "latest").symlink_to("a/train.py")
+    seen, program = tmp_path / "seen", tmp_path / "cp"
+    program.write_text(
+        f'#!/bin/sh\nfor target; do :; done\necho "$(id -u) $(stat -c %a "$target")" >{seen}\nexec /bin/cp "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    user, own = pwd.getpwnam(ACCOUNT), tree / "own"
+    copy(System(str(tree.path), ACCOUNT), name, own)
+    assert seen.read_text() == f"{os.geteuid()} 700\n"
+    for path in (own, *own.rglob("*")):
+        assert (path.lstat().st_uid, path.lstat().st_gid) == (user.pw_uid, user.pw_gid), path
+    assert mode(own) == 0o750
 
 
 def test_code_is_on_the_disk_before_it_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
