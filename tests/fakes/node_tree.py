@@ -370,6 +370,8 @@ def make_plan(
         "policy": {"clean": "running", "max_restarts": 0, "deadline": None, "grace": 30, "drain": 600},
         "deciders": [[one["role"], one["index"]] for one in chosen],
     }  # fmt: skip
+    if code is not None:
+        record["code"] = digest(code)
     return {
         "job": job, "attempt": attempt, "run": run, "record": record, "code": digest(code), "output": output,
         "stack": stack, "tasks": list(chosen),

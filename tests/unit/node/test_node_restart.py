@@ -127,7 +127,7 @@ def test_next_attempt_starts_from_the_restart_files_of_the_last_one(tree: Tree, 
         hello = session.expect("hello")
         assert (hello["restartable"], hello["highest"]) == ([["worker", 0], ["worker", 1]], 1)
         tree.ask("stop", job="digits", attempt=1, tasks=None)
-        runs(session, rerun(("worker", 0), ("worker", 1)))
+        runs(session, rerun(("worker", 0), ("worker", 1), code=digest(CODE)))
     assert {one["state"] for one in tree.states().values()} == {"running"}
     env = (tree / "run/tfctl/env/tfctl-digits-worker-0.env").read_text()
     assert env == tasks[0]["env"].replace('TFCTL_ATTEMPT="1"\nT', 'TFCTL_ATTEMPT="2"\nT').replace("0123abcd", NEXT_RUN)
@@ -179,6 +179,19 @@ def test_request_for_the_next_attempt_is_checked(tree: Tree) -> None:
             assert kind in ("refused", "error"), wrong
             assert error.get("error", error)["exit"] in (2, 8), wrong
     assert tree.alive() == []
+
+
+def test_next_attempt_is_refused_when_the_request_names_other_code_than_the_record(tree: Tree) -> None:
+    """A guard sends both, and the code of another job may be on the host too."""
+    other = tarball({"train.py": "print('other')\n"})
+    tree.run(make_plan(make_task("worker", 0, job="other"), job="other", code=other), other)
+    tree.run(make_plan(code=CODE), CODE)
+    tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
+    for code in (other, None):
+        with again(tree, code) as session:
+            session.expect("hello")
+            error = session.ask("rerun", "error", rerun(code=digest(CODE)))
+            assert (error["exit"], "names other code" in error["message"]) == (2, True), error
 
 
 def test_restart_files_of_the_latest_ended_jobs_are_kept(tree: Tree) -> None:

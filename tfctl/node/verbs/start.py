@@ -112,6 +112,8 @@ class Start:
             raise RequestRefused(
                 Exit.USAGE, f"the record does not match the attempt of {self._job} that is to be repeated"
             )
+        if (record.code or None) != self._code:
+            raise RequestRefused(Exit.USAGE, f"the request names other code than the record of {self._job}")
 
     def _reserve(self, plan: Plan) -> None:
         self._require(not self._reservation, "a plan")
