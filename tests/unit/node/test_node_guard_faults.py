@@ -140,6 +140,15 @@ def listen(number: int) -> Step:
     return lambda run: run[number].deafen(False)
 
 
+def set_clock(number: int, ahead: float) -> Step:
+    """Set the clock of this host, as chrony does when it steps."""
+
+    def act(run: Run) -> None:
+        run.hosts.network.ahead[f"node{number}"] = ahead
+
+    return act
+
+
 def hang(number: int) -> Step:
     """Let no signal end the tasks of this host."""
     return lambda run: run[number].hang()
@@ -625,6 +634,36 @@ def test_the_task_that_failed_first_decides_about_another_attempt_although_clock
         run[second].end(("worker", second - 1), 1)
         run.hosts.until_over(15)
         assert [*run[1].attempts] == [1]
+        assert not run.hosts.network.tracebacks
+
+
+#: The policy of a job, and what happens until it has succeeded.
+CLOCKS: dict[str, tuple[str, tuple[Step, ...]]] = {
+    "ahead before a server is late": (
+        ", start_timeout: 30s",
+        (deafen(3), wait(20), set_clock(1, 3600), wait(2), listen(3), wait(3), succeed),
+    ),
+    "ahead in the second attempt": (
+        ", deadline: 200s, max_attempts: 2",
+        (wait(5), first_fails, wait(20), set_clock(1, 3600), wait(3), succeed),
+    ),
+    "back before the second attempt": (
+        ", max_attempts: 2",
+        (wait(5), first_fails, wait(5), set_clock(1, -3600), wait(15), succeed),
+    ),
+}
+
+
+@pytest.mark.parametrize("when", CLOCKS)
+def test_no_limit_passes_and_no_attempt_waits_because_the_clock_of_the_head_is_set(when: str, tmp_path: Path) -> None:
+    policy, steps = CLOCKS[when]
+    run = make_run(tmp_path, "multi_worker_mirrored", policy)
+    with run.hosts.running():
+        run.hosts.start()
+        for step in steps:
+            step(run)
+        run.hosts.until_over(15)
+        agrees(run.hosts.outcome(), SUCCEEDED)
         assert not run.hosts.network.tracebacks
 
 

@@ -30,17 +30,28 @@ _END_S = 3.0
 Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
 
 
+def _monotonic(moment: float) -> float:
+    """Return a time of the real clock (epoch s) as one of the monotonic clock, by which limits are kept: while a job
+    runs, the real clock may be set."""
+    return time.monotonic() + moment - time.time()
+
+
 class Head:
-    """``tell`` is awaited with the outcome of the job, to notify people."""
+    """``began``: when the first attempt began, by the clock of this host. ``tell`` is awaited with the outcome of the
+    job, to notify people.
+
+    What is reported, such as `_retry_at`, is a time of the real clock. All others are of the monotonic clock.
+    """
 
     def __init__(
         self, here: HostAccess, key: bytes, seen: wire.JobStatus, began: float,
         listener: socket.socket | None = None, tell: Tell | None = None,
     ) -> None:  # fmt: skip
-        self._here, self._seen, self._began = here, seen, began
+        self._here, self._seen, self._began = here, seen, _monotonic(began)
         self._listener, self._tell = listener, tell
         self._members = Members(here, key, seen.record, self._sign_of_life)
         self._retry_at: float | None = None
+        self._retry_due = 0.0
         self._retry_until: float | None = None
         self._ended_at: float | None = None
         self._succeeded: float | None = None
@@ -57,11 +68,12 @@ class Head:
         """Begin to watch an attempt, or, if this guard was started again, go on with what it had noted."""
         noted = self._seen.guard or wire.GuardReport()
         # By the clock of this host, and from the disk: the limit of the start does not begin again with this guard.
-        self._attempt_began, self._watched_since = self._here.began(self._record.attempt), time.monotonic()
+        self._attempt_began = _monotonic(self._here.began(self._record.attempt))
+        self._watched_since = time.monotonic()
         self._retry_at, self._failure, self._succeeded = noted.retry_at, noted.reason, noted.succeeded
+        self._retry_due = 0.0 if self._retry_at is None else _monotonic(self._retry_at)
         self._failed_at, self._silent = noted.finished, noted.silent
-        ago = None if self._succeeded is None else max(0.0, time.time() - self._succeeded)
-        self._ended_at = None if ago is None else time.monotonic() - ago
+        self._ended_at = None if self._succeeded is None else min(time.monotonic(), _monotonic(self._succeeded))
         self._retry_until, self._final, self._over = None, bool(noted.final), bool(noted.over)
         self._listened, self._cleaned = set(self._guard.servers if noted.listened else ()), set()
         self._first_tried, self._stop_seen = {}, None
@@ -118,10 +130,11 @@ class Head:
             if self._listened >= {*self._guard.servers}:
                 self._all_listened = True
                 self._report()
+        now = time.monotonic()
         view = rules.View(
-            self._record, tasks, self._stopped(), time.time() - self._began, time.time() - self._attempt_began,
+            self._record, tasks, self._stopped(), now - self._began, now - self._attempt_began,
             listened=self._listened, cleaned=self._cleaned, failure=self._failure, final=self._final,
-            watched_for=time.monotonic() - self._watched_since,
+            watched_for=now - self._watched_since,
         )  # fmt: skip
         return view._replace(ended_for=self._ended_for(rules.verdict(view).state))
 
@@ -252,15 +265,18 @@ class Head:
         )
 
     def _plan_retry(self, view: rules.View, pause: float) -> None:
-        self._retry_at = time.time() + pause
-        self._retry_until = self._retry_at + self._guard.lease
+        self._retry_in(pause)
+        self._retry_until = self._retry_due + self._guard.lease
         why = rules.verdict(view).reason
         self._here.note(self._record.attempt, "retry", f"{why}; attempt {self._record.attempt + 1} in {pause:.0f} s")
         self._report()
 
+    def _retry_in(self, pause: float) -> None:
+        self._retry_at, self._retry_due = time.time() + pause, time.monotonic() + pause
+
     async def _await_retry(self, view: rules.View) -> bool:
         """Start the next attempt when its time has come. Return whether the job is over instead."""
-        if view.stopped is None and time.time() < (self._retry_at or 0.0):
+        if view.stopped is None and time.monotonic() < self._retry_due:
             return False
         if view.stopped is not None:
             if not self._client_is_late():
@@ -291,13 +307,13 @@ class Head:
 
     def _retry_later(self, why: str, trouble: str) -> None:
         """Try again until the lease has passed, then fail the job."""
-        now = time.time()
+        now = time.monotonic()
         if self._retry_until is None:  # this guard was started again
             self._retry_until = now + self._guard.lease
         if now < self._retry_until:
             tried_for = now - (self._retry_until - self._guard.lease)
             pause = max(_AGAIN_S, tried_for)  # twice as long each time
-            self._retry_at = now + pause
+            self._retry_in(pause)
             self._here.note(self._record.attempt, "retry", f"{trouble}; trying again in {pause:.0f} s")
             self._report()
             return
