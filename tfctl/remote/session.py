@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar, overload
@@ -24,6 +25,8 @@ B = TypeVar("B")
 _END_S = 10.0
 #: Lines of other programs, such as of a .bashrc, that are skipped before the first message.
 _FOREIGN_LINES = 1000
+#: How many of the last of these are kept for an error, and how many bytes of each.
+_KEPT_LINES, _KEPT_BYTES = 20, 200
 _REMEDY = "tfctl provision INVENTORY --tags job_host"
 
 
@@ -85,7 +88,8 @@ class Session:
         self.host = channel.host
         self._channel = channel
         self._started = False
-        self._skipped: list[bytes] = []
+        self._skipped: deque[bytes] = deque(maxlen=_KEPT_LINES)
+        self._skipped_count = 0
 
     def __enter__(self) -> Session:
         return self
@@ -119,8 +123,9 @@ class Session:
             line = self._next_line(timeout)
             if not line.endswith(b"\n"):
                 raise self._ended(line)
-            if not self._started and len(self._skipped) < _FOREIGN_LINES and not _is_object(line):
-                self._skipped.append(line)
+            if not self._started and self._skipped_count < _FOREIGN_LINES and not _is_object(line):
+                self._skipped.append(line[:_KEPT_BYTES].rstrip() + b"\n")
+                self._skipped_count += 1
                 continue
             message = self._decoded(line)
             if isinstance(message, wire.Error):
@@ -216,7 +221,7 @@ class Session:
         """Return the last skipped line as part of an error, or an empty string."""
         if self._started or not self._skipped:
             return ""
-        return f" but {plain(self._skipped[-1][:200].decode(errors='replace')).strip()!r}"
+        return f" but {plain(self._skipped[-1].decode(errors='replace')).strip()!r}"
 
     def _ended(self, rest: bytes) -> TfctlError:
         """Return the error that explains why the node ended."""

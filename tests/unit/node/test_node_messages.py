@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import re
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -142,6 +143,38 @@ def test_a_malformed_message_of_a_host_becomes_a_sentence_that_names_it(kind: st
 def test_noise_in_place_of_a_message_is_quoted_in_the_error(noise: bytes) -> None:
     with pytest.raises(PreflightFailed, match=r"^node7: this is not a message of tfctl-node: "):
         received(noise + b"\n")
+
+
+class Chatter:
+    """The channel of a host that prints long lines, but no message."""
+
+    host = "node7"
+    ended = False
+
+    def __init__(self) -> None:
+        self._left = 100
+
+    def readline(self, _timeout: float | None) -> bytes:
+        self._left -= 1
+        return b"%d" % self._left + b"x" * 2**20 + b"\n" if self._left >= 0 else b""
+
+    def wait(self, _timeout: float) -> int:
+        return 1
+
+    def stderr(self) -> str:
+        return ""
+
+
+def test_a_session_keeps_little_of_what_it_skips() -> None:
+    session = Session(Chatter())  # type: ignore[arg-type]
+    tracemalloc.start()
+    try:
+        with pytest.raises(TfctlError, match=r"ended with status 1: 0x+$") as caught:
+            session.receive(1.0)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert len(caught.value.message) < 300
 
 
 @given(st.binary(max_size=60) | _JSON.map(lambda value: json.dumps(value).encode()))
