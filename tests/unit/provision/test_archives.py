@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.server
 import io
 import tarfile
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from ansible.module_utils import tfctl_share
 from ansible.module_utils.tfctl_datasets import unpack
 from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_share import fetch
 
+from playbooks.library.tfctl_download import download
 from tfctl.provision.openpgp import expiry, fingerprint, read
 
 
@@ -59,6 +63,42 @@ def test_failed_download_names_the_url_and_leaves_no_file(tmp_path: Path) -> Non
     with pytest.raises(ModuleFailed, match=r"file:///no/such cannot be fetched"):
         fetch("file:///no/such", tmp_path / "x", "0" * 64)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_downloaded_through_the_proxy_of_the_host_with_or_without_a_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ansible gives the module no proxy: it would be on a command line, and may contain a password."""
+    asked: list[tuple[str, str]] = []
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Proxy-Authorization"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "3")
+            self.end_headers()
+            self.wfile.write(b"key")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.setenv(name, "")  # what the module sets is undone after the test
+    monkeypatch.setattr(tfctl_share, "PROXIES", tmp_path / "proxy.env")
+    path, url = tmp_path / "key", "http://far.example/key"
+    with http.server.HTTPServer(("127.0.0.1", 0), Proxy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://me:secret@127.0.0.1:{server.server_port}"
+        (tmp_path / "proxy.env").write_text(f"http_proxy={address}\nhttps_proxy=\nno_proxy=\n")
+        for sha256 in (None, hashlib.sha256(b"key").hexdigest()):
+            assert download({"url": url, "path": str(path), "sha256": sha256}, act=True) == {"changed": True}
+            assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"key", 0o644)
+        with pytest.raises(ModuleFailed, match=f"not {'0' * 64}, and was not installed"):
+            download({"url": url, "path": str(path), "sha256": "0" * 64}, act=True)
+        server.shutdown()
+    assert asked == [(url, "Basic " + base64.b64encode(b"me:secret").decode())] * 3
+    assert not path.exists()
+    assert download({"url": "file:///none", "path": str(path), "sha256": None}, act=False) == {"changed": True}
 
 
 def packet(body: bytes, new: bool) -> bytes:

@@ -271,6 +271,16 @@ def test_variables_that_may_contain_a_password_are_not_logged() -> None:
     assert [name for name, option in secret.items() if option.get("no_log") is not True] == []
 
 
+def test_no_task_has_a_proxy_in_its_environment() -> None:
+    """Ansible writes these variables on the command line of sudo, and the URL of a proxy may contain a password."""
+    data = ansible.data_dir()
+    files = [
+        path for pattern in ("playbooks/*.yml", "playbooks/*/*.yml", "roles/*/*/*.yml") for path in data.glob(pattern)
+    ]
+    assert len(files) > 100
+    assert [path for path in files if re.search(r"\bhttps?_proxy\b['\"]?:", path.read_text())] == []
+
+
 @pytest.mark.parametrize(
     ("role", "entry"), [("shared_storage", "verify"), ("wheels", "download")], ids=lambda name: str(name)
 )

@@ -1,0 +1,56 @@
+#!/usr/bin/python
+"""Download a file to a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_install import finish
+from ansible.module_utils.tfctl_share import fetch
+
+DOCUMENTATION = """
+module: tfctl_download
+short_description: Download a file
+description:
+  - Downloads O(url) to O(path), through the proxies that the role proxy has configured on the host. The module get_url
+    would need them as variables, which Ansible writes on the command line of sudo, and a URL may contain a password.
+  - In check mode, nothing is downloaded.
+options:
+  url: {type: str, required: true, description: 'The URL: https, http or file.'}
+  path: {type: path, required: true, description: Where to write the file. Everybody can read it.}
+  sha256: {type: str, description: The hash that the file must have. It is not compared if this is omitted.}
+"""
+
+EXAMPLES = """
+- name: Download the key of a repository
+  tfctl_download:
+    url: https://mirror.example/key.asc
+    path: /etc/example/key.asc.download
+"""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "url": {"type": "str", "required": True},
+            "path": {"type": "path", "required": True},
+            "sha256": {"type": "str"},
+        },
+        supports_check_mode=True,
+    )
+    finish(module, lambda: download(module.params, act=not module.check_mode))
+
+
+def download(given: dict[str, Any], act: bool) -> dict[str, object]:
+    """Raises ModuleFailed, which names the URL."""
+    path = Path(given["path"])
+    if act:
+        fetch(given["url"], path, given["sha256"])
+        path.chmod(0o644)
+    return {"changed": True}
+
+
+if __name__ == "__main__":
+    main()
