@@ -55,12 +55,13 @@ class DownloadFailed(Exception):
 
 
 class Download(NamedTuple):
-    """The wheels of lock files for a version of Python and an architecture. ``options``: of pip, for its index."""
+    """The wheels of lock files for a version of Python and an architecture. ``index_url``: the package
+    index, or "" for that of the settings of pip."""
 
     locks: list[Path]
     python: str
     machine: str
-    options: list[str]
+    index_url: str
 
     def digest(self, *more: str) -> str:
         """Return a digest of what is to be downloaded."""
@@ -140,7 +141,7 @@ def archive_of(wanted: Download, source: str, folder: Path) -> Path:
             part.mkdir(exist_ok=True)  # pip verifies and keeps the files of an earlier, interrupted run
             for lock in wanted.locks:
                 download_wheels(part, lock, wanted)
-            download_source(part, source, wanted.options)
+            download_source(part, source, wanted.index_url)
             pack(part, path)
     return path
 
@@ -174,16 +175,16 @@ def download_wheels(part: Path, lock: Path, wanted: Download) -> None:
         return
     platforms = [f"manylinux_2_{minor}_{wanted.machine}" for minor in reversed(GLIBC)]
     platforms += [f"{name}_{wanted.machine}" for name in OLD_NAMES.get(wanted.machine, ())]
-    words = [*wanted.options, "--only-binary=:all:", "--implementation=cp", f"--python-version={wanted.python}.{PATCH}"]
+    words = ["--only-binary=:all:", "--implementation=cp", f"--python-version={wanted.python}.{PATCH}"]
     # uv is a program, and works for versions of Python that its package does not list any more.
     words += ["--ignore-requires-python", *(f"--platform={each}" for each in platforms)]
     with tempfile.TemporaryDirectory() as folder:
         rest = Path(folder, lock.name)
         rest.write_text("".join([*options, *missing]), encoding="utf-8")
-        download(part, str(rest), words)
+        download(part, str(rest), words, wanted.index_url)
 
 
-def download_source(part: Path, requirement: str, index: Sequence[str]) -> None:
+def download_source(part: Path, requirement: str, index: str) -> None:
     """Download a source without running its setup.py: pip asks for its metadata, which a fake backend provides."""
     match = re.match(r"([\w.-]+)==(\S+)", requirement)
     if not match:
@@ -194,15 +195,17 @@ def download_source(part: Path, requirement: str, index: Sequence[str]) -> None:
         backend.parent.mkdir()
         backend.with_name("__init__.py").touch()
         backend.write_text(BACKEND.format(name=match[1], version=match[2]), encoding="utf-8")
-        words = [*index, "--no-binary=:all:", "--use-pep517", "--no-build-isolation"]
-        download(part, str(lock), words, {"PYTHONPATH": folder})
+        words = ["--no-binary=:all:", "--use-pep517", "--no-build-isolation"]
+        download(part, str(lock), words, index, {"PYTHONPATH": folder})
 
 
-def download(part: Path, lock: str, more: Sequence[str], variables: dict[str, str] | None = None) -> None:
+def download(part: Path, lock: str, more: Sequence[str], index: str, variables: dict[str, str] | None = None) -> None:
     words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     words += ["--no-cache-dir", "--no-deps", "--require-hashes", "--dest", str(part), "--requirement", lock, *more]
     # Since Python 3.11, this prevents the import of a file such as pip.py from the current directory.
     environment = {**os.environ, "PYTHONSAFEPATH": "1", **(variables or {})}
+    if index:  # not on the command line, which all users can see: it may contain a password
+        environment["PIP_INDEX_URL"] = index
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
     if done.returncode:
         raise DownloadFailed(errors_of(done.stderr) or f"pip ended with exit code {done.returncode}")

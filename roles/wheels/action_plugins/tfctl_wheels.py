@@ -39,8 +39,9 @@ class ActionModule(ActionBase):
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _, given = self.validate_argument_spec(ARGUMENTS)
-        index = ["--index-url", given["index_url"]] if given["index_url"] else []
-        wanted = Download([Path(lock) for lock in given["locks"]], given["python"], given["machine"], index)
+        wanted = Download(
+            [Path(lock) for lock in given["locks"]], given["python"], given["machine"], given["index_url"]
+        )
         folder = Path(given["folder"])
         try:
             if given["source"]:

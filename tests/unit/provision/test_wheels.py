@@ -8,12 +8,12 @@ import json
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
-from tfctl.provision import ansible
+from tfctl.provision import ansible, wheels
 from tfctl.provision.results import PlayResult
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -117,6 +117,30 @@ def test_wheels_are_downloaded_from_the_index_that_the_inventory_names(
     role = ansible.data_dir() / "roles/wheels"
     assert "wheels_index_url: \"{{ tfctl_index_url | default('') }}\"" in (role / "defaults/main.yml").read_text()
     assert 'index_url: "{{ wheels_index_url }}"' in (role / "tasks/download.yml").read_text()
+
+
+def test_index_of_the_inventory_is_not_on_the_command_line_of_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All users of the control machine can see it, and the URL may contain a password."""
+    seen, program, url = tmp_path / "seen", tmp_path / "python", "https://me:secret@index.example/simple"
+    program.write_text(f'#!/bin/sh\necho "$*" >{seen}\necho "$PIP_INDEX_URL" >>{seen}\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    full, empty, of_hash = tmp_path / "full.txt", tmp_path / "empty.txt", f"--hash=sha256:{'0' * 64}\n"
+    full.write_text(f"tiny==1.0 \\\n    {of_hash}")
+    empty.touch()
+    works: list[Callable[[Path], object]] = [
+        lambda folder: wheels.files_of(wheels.Download([full], VERSION, "x86_64", url), folder),
+        lambda folder: wheels.archive_of(
+            wheels.Download([empty], VERSION, "x86_64", url), f"own==2.0 {of_hash}", folder
+        ),
+    ]
+    for work in works:
+        with pytest.raises(wheels.DownloadFailed, match="ended with exit code 1"):
+            work(tmp_path / "cache")
+        words, index = seen.read_text().splitlines()
+        assert ("pip download" in words, "secret" in words, index) == (True, False, url)
 
 
 @pytest.mark.extended
