@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import stat
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -15,7 +19,7 @@ short_description: Check and install data sets
 description:
   - C(checked) changes nothing. It finds the data sets that are missing, or whose files have changed.
   - C(installed) downloads a data set from O(source), unless its archive is on the host, compares its hash, unpacks it
-    beside its final place and moves it there.
+    beside its final place and moves it there. It refuses a place below a directory in which jobs may replace files.
 options:
   datasets:
     description: Entries of tfctl_datasets, as the filter of that name completes them.
@@ -70,10 +74,46 @@ def installed(dataset: Dataset, given: dict[str, Any]) -> dict[str, object]:
             raise ModuleFailed(given["reason"], f"check that {{host}} reaches {server} at tfctl_ports, then try again")
         message = f"{server}, from which {dataset.name} is copied, does not have it"
         raise ModuleFailed(message, f"correct the error of {server} first")
-    with alone(dataset.place.with_name(f".{dataset.name}.lock"), f"installs the data set {dataset.name}"):
+    unsafe = unsafe_parent(dataset.place)
+    if unsafe:
+        raise ModuleFailed(
+            f"{dataset.name} cannot be installed below {unsafe}, in which jobs may replace files",
+            "use another dest in tfctl_datasets, such as /srv/data, or do not let jobs write to this directory of {host}",
+        )
+    with alone(dataset.archive.with_name(f".{dataset.name}.lock"), f"installs the data set {dataset.name}"):
         if dataset.difference():  # another run may have installed it meanwhile
             dataset.install(given["source"] or dataset.source)
     return {"changed": True}
+
+
+def unsafe_parent(place: Path) -> Path | None:
+    """Return a directory above the place in which jobs may replace what root creates, or None.
+
+    Otherwise, a job could redirect root by a link. In a directory with the sticky bit, as /tmp, what belongs to root
+    stays.
+    """
+    uid, groups = _jobs_user()
+    for path in (place, Path(os.path.realpath(place.parent), place.name)):
+        nearest = True
+        for parent in path.parents:
+            try:
+                found = parent.stat()
+            except FileNotFoundError:
+                continue
+            is_open = found.st_mode & stat.S_IWOTH or (found.st_gid in groups and found.st_mode & stat.S_IWGRP)
+            if found.st_uid == uid or (is_open and (nearest or not found.st_mode & stat.S_ISVTX)):
+                return parent
+            nearest = False
+    return None
+
+
+def _jobs_user() -> tuple[int | None, list[int]]:
+    """Return the UID and the groups of the user tfctl, as which jobs run."""
+    try:
+        user = pwd.getpwnam("tfctl")
+    except KeyError:
+        return None, []
+    return user.pw_uid, os.getgrouplist(user.pw_name, user.pw_gid)
 
 
 if __name__ == "__main__":

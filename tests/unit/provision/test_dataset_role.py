@@ -16,6 +16,7 @@ from ansible.module_utils import tfctl_datasets
 from ansible.module_utils.tfctl_datasets import Dataset
 from ansible.module_utils.tfctl_install import ModuleFailed
 
+from playbooks.library.tfctl_dataset import installed
 from playbooks.library.tfctl_store import FileStore, StoredFile
 from tests.unit.provision.role_play import check, facts, play, tasks_of
 from tfctl.provision.decide import datasets
@@ -81,6 +82,24 @@ def test_data_set_that_cannot_be_installed_leaves_no_archive_in_the_temporary_di
     output = play(tmp_path, "dataset", [given, kept, {"block": [task], "rescue": [check("true")]}])
     assert "another hash" in output and "changed=0" in output
     assert not upload.exists()
+
+
+def test_data_set_is_not_installed_where_jobs_may_replace_files(entry: dict[str, Any]) -> None:
+    """A job could redirect root by a link. The lock is beside the archives, where only root can write."""
+    given = {"server": "", "reason": "", "source": f"file://{entry['source']}"}
+    dest = Path(entry["dest"])
+    link = dest.with_name("link")
+    dest.mkdir()
+    dest.chmod(0o777)
+    link.symlink_to(dest)
+    for place in (dest, dest / "below/it", link):
+        with pytest.raises(ModuleFailed, match="in which jobs may replace files"):
+            installed(Dataset({**entry, "dest": str(place)}), given)
+    assert [*dest.iterdir()] == []
+    dest.chmod(0o755)
+    assert installed(Dataset(entry), given) == {"changed": True}
+    assert [path.name for path in dest.iterdir()] == ["set"]
+    assert (tfctl_datasets.ARCHIVES / ".set.lock").exists()
 
 
 def test_data_set_with_a_missing_shard_is_not_installed(entry: dict[str, Any]) -> None:
