@@ -55,7 +55,9 @@ def test_archive_of_a_build_is_deleted_from_its_host_also_by_a_later_run(tmp_pat
     (tmp_path / "mpirun").touch()
     built, left, place = tmp_path / "built.tar.gz", tmp_path / "openmpi-key.tar.gz", tmp_path / "openmpi"
     with tarfile.open(built, "w:gz") as file:
-        file.add(tmp_path / "mpirun", "bin/mpirun")
+        for name, mode in (("bin/mpirun", 0o6777), ("lib/libmpi.so", 0o666)):  # another host has built it
+            (tmp_path / "mpirun").chmod(mode)
+            file.add(tmp_path / "mpirun", name)
     left.touch()
     tasks = tasks_of("openmpi", "install.yml")
     for task in tasks:
@@ -65,3 +67,5 @@ def test_archive_of_a_build_is_deleted_from_its_host_also_by_a_later_run(tmp_pat
     given = facts(openmpi_built=str(built), openmpi_result=str(left), openmpi_path=str(place))
     play(tmp_path, "openmpi", [given, *tasks])
     assert (place / "bin/mpirun").exists() and not left.exists()
+    modes = [(place / name).stat().st_mode & 0o7777 for name in ("bin/mpirun", "lib/libmpi.so")]
+    assert modes == [0o755, 0o644]
