@@ -38,7 +38,8 @@ def forward(
     """Reach a port of a task's host from this machine.
 
     Listens on the loopback address of this machine, and forwards connections to that of the host over ssh. Prints the
-    address. Ctrl-C ends it.
+    address. Ctrl-C ends it. Until then, other users of this machine can connect to the port too, and reach what listens
+    on the host.
     """
     from tfctl.remote.tunnel import Tunnel
 

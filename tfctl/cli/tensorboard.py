@@ -51,7 +51,7 @@ def tensorboard(
     """Run TensorBoard where the job's output is, and show it here.
 
     Runs the TensorBoard of the job's stack, and prints the URL. Works during the job and after it. Ctrl-C ends
-    TensorBoard and the tunnel.
+    TensorBoard and the tunnel. It has no password: until then, other users of the host and of this machine can connect.
     """
     from tfctl.jobs.exec import execute
 
