@@ -11,7 +11,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_install import ModuleFailed, finish, last_lines, run, scratch
 from ansible.module_utils.tfctl_pythons import ASK, MARKER, listed, whole
-from ansible.module_utils.tfctl_share import digest
+from ansible.module_utils.tfctl_share import digest_of
 
 DOCUMENTATION = """
 module: tfctl_python_tree
@@ -31,7 +31,7 @@ EXAMPLES = """
 - name: Install CPython 3.7
   tfctl_python_tree:
     path: /opt/tfctl/python/3.7
-    archive: /var/tmp/python-3.7.tar.gz
+    archive: /root/python-3.7.tar.gz
     python: "3.7"
     sha256: "{{ tree.sha256 }}"
 """
@@ -66,12 +66,15 @@ def install(wanted: dict[str, Any], act: bool) -> dict[str, object]:
 
 
 def unpack(archive: Path, sha256: str, part: Path) -> None:
-    if digest(archive) != sha256:
-        raise ModuleFailed(f"{archive} does not match the hash of the archive that was sent", "run it again")
-    # tfctl packed it, so it is trusted. Python 3.12 warns if the filter is not named.
+    """Compare the hash and unpack the same file, whatever the path names meanwhile. Raises ModuleFailed."""
+    # tfctl packed it, so it is trusted with this hash. Python 3.12 warns if the filter is not named.
     trust: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
-    with tarfile.open(archive) as tar:
-        tar.extractall(part, **trust)
+    with archive.open("rb") as file:
+        if digest_of(file) != sha256:
+            raise ModuleFailed(f"{archive} does not match the hash of the archive that was sent", "run it again")
+        file.seek(0)
+        with tarfile.open(fileobj=file) as tar:
+            tar.extractall(part, **trust)
 
 
 def check_interpreter(part: Path, version: str, name: str) -> None:

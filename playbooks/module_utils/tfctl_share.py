@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
+from typing import IO
 
 from ansible.module_utils.tfctl_install import ModuleFailed, NoSpace, last_lines, run
 
@@ -122,8 +123,13 @@ def fetch(url: str, path: Path, sha256: str | None, direct: bool = False, patien
 
 
 def digest(path: Path) -> str:
-    value = hashlib.sha256()
     with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            value.update(block)
+        return digest_of(file)
+
+
+def digest_of(file: IO[bytes]) -> str:
+    """Return the hash of the rest of an open file."""
+    value = hashlib.sha256()
+    for block in iter(lambda: file.read(1 << 20), b""):
+        value.update(block)
     return value.hexdigest()

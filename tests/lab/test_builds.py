@@ -84,7 +84,7 @@ class Builders:
 
     def left(self, node: str) -> str:
         """Return the files that a build has left on the node."""
-        look = "ls -A /opt/tfctl/* /var/tmp | grep -E 'build|part|^(openmpi|horovod)-'"
+        look = "ls -A /opt/tfctl/* /var/cache/tfctl-sent | grep -E 'build|part|^(openmpi|horovod)-'"
         return str(self.lab.testinfra(node).run(look).stdout)
 
 

@@ -234,7 +234,7 @@ def test_failed_horovod_build_quotes_the_compiler(
                f"mv {header}.away {header}"),
     ):  # fmt: skip
         code, report, _ = provision(cluster, "--tags", "horovod", *TWO, inventory=inventory, timeout=900)
-        left = cluster.shell("node1", "ls -A /opt/tfctl/horovod; ls /var/tmp | grep horovod || true")
+        left = cluster.shell("node1", "ls -A /opt/tfctl/horovod; sudo ls -A /var/cache/tfctl-sent")
     hosts = by_name(report)
     assert code == 1
     assert hosts["node1"]["reason"].startswith("Horovod could not be built\n"), hosts["node1"]["reason"]
@@ -258,6 +258,8 @@ def test_horovod_is_built_on_one_host_and_copied_to_the_other(
             cluster.shell(node, f"cd /opt/tfctl/horovod/*/ && sha256sum {LIBRARY}") for node in ("node1", "node2")
         }
         assert len(libraries) == 1
-        left = cluster.shell("node1", "ls -A /opt/tfctl/horovod /var/tmp | grep -E 'build$|horovod-' || true")
+        left = cluster.shell(
+            "node1", "sudo ls -A /opt/tfctl/horovod /var/cache/tfctl-sent | grep -E 'build$|horovod-' || true"
+        )
         assert left == ""
     assert len(list(tmp_path.glob("tfctl/built/*"))) == 1

@@ -28,4 +28,4 @@ def test_roles_of_the_stack_run_alone_in_a_play_of_a_user(node: Lab) -> None:
     expected_state.horovod(host, "tf2.15", "3.11")
     for words in ((), ("--check",)):
         assert re.search("changed=0 .*failed=0 ", output := play(node, ROLES, given, *words)), output
-    assert host.check_output("ls -A /var/tmp | grep -E 'horovod|tf2' || true") == ""
+    assert host.check_output("ls -A /var/cache/tfctl-sent | grep -E 'horovod|tf2' || true") == ""

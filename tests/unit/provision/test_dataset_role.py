@@ -76,9 +76,10 @@ def test_data_set_that_cannot_be_installed_leaves_no_archive_in_the_temporary_di
         if each.pop("tfctl_dataset", None):
             each["ansible.builtin.fail"] = {"msg": "another hash"}
         for own in ("owner", "group"):  # tests need no root
-            each.get("ansible.builtin.copy", {}).pop(own, None)
+            for kind in ("copy", "file"):
+                each.get(f"ansible.builtin.{kind}", {}).pop(own, None)
     given = facts(dataset_entry={"name": "set", "source": str(archive)}, dataset_is_local=True)
-    kept = facts(dataset_upload=str(upload))
+    kept = facts(dataset_upload=str(upload), dataset_sent=str(tmp_path / "sent"))
     output = play(tmp_path, "dataset", [given, kept, {"block": [task], "rescue": [check("true")]}])
     assert "another hash" in output and "changed=0" in output
     assert not upload.exists()

@@ -281,6 +281,19 @@ def test_no_task_has_a_proxy_in_its_environment() -> None:
     assert [path for path in files if re.search(r"\bhttps?_proxy\b['\"]?:", path.read_text())] == []
 
 
+def test_no_role_sends_files_to_a_directory_of_all_users() -> None:
+    """Another user could put a file of the same name there, and change it after its hash was compared."""
+    files = [*ansible.data_dir().glob("roles/*/*/*.yml")]
+    assert len(files) > 100
+    assert [path for path in files if "/var/tmp" in path.read_text()] == []
+    modes = []
+    for task in (task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))):
+        given = task.get("ansible.builtin.file", {})
+        if isinstance(given, dict) and ("sent }}" in str(given) or "/tfctl-sent" in str(given)):
+            modes.append((given["owner"], given["mode"]))
+    assert modes == [("root", "0700")] * 4
+
+
 @pytest.mark.parametrize(
     ("role", "entry"), [("shared_storage", "verify"), ("wheels", "download")], ids=lambda name: str(name)
 )

@@ -13,7 +13,7 @@ from tfctl.provision.faults import ModuleFault
 from tfctl.wording import counted, listed
 
 STACKS = "/opt/tfctl"
-#: Where modules and builds keep their temporary files, and where files are sent to.
+#: Where modules and builds keep their temporary files.
 TEMPORARY = "/var/tmp"
 #: Where hosts keep wheels.
 WHEELS = "/var/cache/tfctl/wheels"
