@@ -78,7 +78,7 @@ def installed(dataset: Dataset, given: dict[str, Any]) -> dict[str, object]:
     if unsafe:
         raise ModuleFailed(
             f"{dataset.name} cannot be installed below {unsafe}, in which jobs may replace files",
-            "use another dest in tfctl_datasets, such as /srv/data, or do not let jobs write to this directory of {host}",
+            "use another dest in tfctl_datasets, such as /srv/data, or do not let jobs write there on {host}",
         )
     with alone(dataset.archive.with_name(f".{dataset.name}.lock"), f"installs the data set {dataset.name}"):
         if dataset.difference():  # another run may have installed it meanwhile
