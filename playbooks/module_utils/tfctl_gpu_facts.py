@@ -125,8 +125,11 @@ def processes(root: Path) -> list[dict[str, object]]:
 
 
 def installed(root: Path) -> list[list[str]]:
-    """Return name, version, maintainer or vendor of NVIDIA's packages, and "held" for those on hold."""
-    patterns = ["*nvidia*", "cuda-drivers*", "libcuda1*", "libcudnn*", "libnccl*"]
+    """Return name, version, maintainer or vendor of NVIDIA's packages, and "held" for those on hold.
+
+    The packages that tfctl has recorded for the driver are among them, whatever their names.
+    """
+    patterns = ["*nvidia*", "cuda-drivers*", "libcuda1*", "libcudnn*", "libnccl*", *own_holds(root)]
     shape = "${db:Status-Abbrev}\t${Package}\t${Version}\t${Maintainer}\n"
     code, said = run(["dpkg-query", "-W", "-f", shape, *patterns])
     if code in (0, 1):  # 1: one of the patterns matches nothing

@@ -9,20 +9,22 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import fake_driver
 import fake_nvidia_smi
 import pytest
-from ansible.module_utils import tfctl_gpu_facts, tfctl_kernel_facts, tfctl_programs
+from ansible.module_utils import tfctl_gpu_facts, tfctl_kernel_facts, tfctl_programs, tfctl_transaction
 from jinja2 import Template
 
-from tests.unit.provision.fresh_host import HOST
+from tests.unit.provision.fresh_host import HOST, facts, wanted
 from tfctl import schema
 from tfctl.provision.decide import readings
 from tfctl.provision.decide.cards import cards
 from tfctl.provision.decide.facts import DkmsBuild, GpuFacts, GpuProcess, Smi, SmiGpu
 from tfctl.provision.decide.readings import SeenGpu, SeenSmi
+from tfctl.provision.decide.host import decide
 
 PROPRIETARY = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
@@ -254,6 +256,48 @@ def test_gpu_facts_ignore_holds_by_tfctl_and_report_packages_that_drifted(fake: 
     assert (seen.own, seen.held, seen.drifted) == (True, (), ())
     fake.packages("ii libcuda1 535.1-1 Debian NVIDIA <x>", "hi nvidia-smi 535.2-1 Debian NVIDIA <x>")
     assert fake.look().drifted == ("libcuda1", "nvidia-smi")
+
+
+def has_tfctls_driver(fake: FakeHost) -> None:
+    """Give the host Debian's driver as the role leaves it, with all of its packages recorded and on hold."""
+    listed = (Path(__file__).parent / "packages/debian-12/Packages").read_text()
+    names = sorted(
+        {name for name in re.findall(r"^Package: (.*)$", listed, re.M) if tfctl_transaction.NVIDIA.search(name)}
+    )
+    assert {"libcuda1", "nvidia-alternative", "glx-alternative-nvidia"} <= {*names}
+    fake.device("0000:17:00.0", "20b5", "030200")
+    fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": dict.fromkeys(names, "535.261.03-1")}))
+    fake.packages(*(f"hi {name} 535.261.03-1 {DEBIANS}" for name in names))
+    fake.put("proc/driver/nvidia/version", PROPRIETARY.replace("535.161.07", "535.261.03"))
+    fake.program("nvidia-smi", 'echo "GPU-1, NVIDIA A100 80GB PCIe, 8.0, 535.261.03, Disabled, Enabled"')
+    for path in (tfctl_gpu_facts.BLACKLIST, tfctl_gpu_facts.UNIT, "usr/bin/nvidia-modprobe"):
+        fake.put(path, "")
+    fake.put("run/nvidia-persistenced/socket", "")
+    for link in (tfctl_gpu_facts.AT_BOOT, "dev/nvidiactl", "dev/nvidia-uvm"):
+        (fake.root / link).parent.mkdir(parents=True, exist_ok=True)
+        (fake.root / link).symlink_to("/dev/null")
+
+
+def test_driver_that_tfctl_has_installed_needs_no_second_run_of_its_role(fake: FakeHost) -> None:
+    """tfctl also holds packages that no pattern of a driver matches, such as nvidia-alternative."""
+    has_tfctls_driver(fake)
+    seen = fake.look()
+    assert (seen.own, seen.held, seen.drifted) == (True, (), ())
+    decision, faults = decide(replace(facts(), gpu=seen), wanted())
+    assert faults == [] and decision.gpu and decision.gpu.driver and not decision.gpu.driver.needed
+    (fake.bin / "rows").write_text(
+        (fake.bin / "rows").read_text().replace("hi \tnvidia-alternative", "ii \tnvidia-alternative")
+    )
+    assert fake.look().drifted == ("nvidia-alternative",)
+
+
+def test_gpu_facts_contain_recorded_packages_whose_names_do_not_contain_nvidia(fake: FakeHost) -> None:
+    fake.device("0000:01:00.0", "20b5", "030200")
+    fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"libnvsdm": "580.95.05-1"}}))
+    fake.program(
+        "dpkg-query", rf"case $* in *' libnvsdm') printf 'hi \tlibnvsdm\t580.95.05-1\t{NVIDIAS}\n';; esac; exit 1"
+    )
+    assert fake.look().drifted == ()
 
 
 class FakeGpuHost(FakeHost):

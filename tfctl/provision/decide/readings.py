@@ -102,7 +102,8 @@ def gpu_facts(seen: SeenGpu) -> GpuFacts:
     """Return the answer of tfctl_gpu_facts as GpuFacts."""
     direct = {each.name: getattr(seen, each.name) for each in fields(UnchangedGpuFacts)}
     shown = smi(seen.smi)
-    ours = [package for package in (NvidiaPackage(*row) for row in seen.packages) if PACKAGE.match(package.name)]
+    installed = [NvidiaPackage(*row) for row in seen.packages]
+    ours = [package for package in installed if PACKAGE.match(package.name)]
     return GpuFacts(
         **direct,
         smi=shown,
@@ -110,7 +111,7 @@ def gpu_facts(seen: SeenGpu) -> GpuFacts:
         origins=origins(ours, seen.installer),
         held=tuple(sorted(package.name for package in ours if package.held and package.name not in seen.holds)),
         own=bool(seen.holds),
-        drifted=drifted(ours, seen.holds),
+        drifted=drifted(installed, seen.holds),
         fabric_manager=fabric_manager(ours),
         persistence=seen.persistenced and all(each.persistence for each in shown.gpus),
         dkms=dkms(seen.dkms),
@@ -155,9 +156,12 @@ def origins(ours: Sequence[NvidiaPackage], installer: str | None) -> tuple[str, 
     return tuple(sorted(makers if installer is None else {*makers, "run"}))
 
 
-def drifted(ours: Sequence[NvidiaPackage], holds: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the packages that are no longer as tfctl left them. Without a version, one was not put on hold."""
-    now = {package.name: (package.version, bool(package.held)) for package in ours}
+def drifted(installed: Sequence[NvidiaPackage], holds: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the packages that are no longer as tfctl left them. Without a version, one was not put on hold.
+
+    ``installed`` includes packages that do not match PACKAGE: tfctl holds all packages of NVIDIA that it installs.
+    """
+    now = {package.name: (package.version, bool(package.held)) for package in installed}
     return tuple(
         sorted(name for name, version in holds.items() if name not in now or (version and now[name] != (version, True)))
     )
