@@ -94,13 +94,14 @@ def transaction(
     """Return what has to be done so that the packages are installed, complete, on hold and recorded.
 
     ``first`` has been installed already, unless in check mode. ``asked`` empty: the packages that were recorded for the
-    component before. ``update``: whether to update the package lists before a simulation. Raises ModuleFailed.
+    component before, of those without a version only what is installed. ``update``: whether to update the package lists
+    before a simulation. Raises ModuleFailed.
     """
     record = recorded()
     before = record.get(component, {})
-    asked = list(asked) or sorted(before)
-    known = {*before, *map(bare, asked)}
-    now = manager.installed(known)
+    now = manager.installed({*before, *map(bare, asked)})
+    # Without a version, a package may have a version in its name, and updates replace it with another one.
+    asked = list(asked) or sorted(name for name in before if name in now or before[name])
     damaged = manager.damaged(now)
     complete = all(is_installed(now, package) for package in asked)
     if update and (damaged or not complete):

@@ -258,6 +258,15 @@ def test_gpu_facts_ignore_holds_by_tfctl_and_report_packages_that_drifted(fake: 
     assert fake.look().drifted == ("libcuda1", "nvidia-smi")
 
 
+def test_package_that_was_not_put_on_hold_has_not_drifted_when_an_update_has_replaced_it(fake: FakeHost) -> None:
+    fake.device("0000:01:00.0", "20b5", "030200")
+    record = {"libnvidia-compute-580-server": "", "linux-modules-nvidia-580-server-5.15.0-91-generic": ""}
+    fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": record}))
+    fake.packages("ii libnvidia-compute-580-server 580.95.05-0ubuntu0.22.04.2 Ubuntu Core Developers <x>")
+    seen = fake.look()
+    assert (seen.own, seen.drifted) == (True, ())
+
+
 def has_tfctls_driver(fake: FakeHost) -> None:
     """Give the host Debian's driver as the role leaves it, with all of its packages recorded and on hold."""
     listed = (Path(__file__).parent / "packages/debian-12/Packages").read_text()

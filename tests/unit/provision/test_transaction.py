@@ -159,6 +159,15 @@ def test_transaction_lets_modules_that_are_built_for_one_kernel_follow_its_updat
     assert nothing_left(again) and again.record == {"nvidia_driver": {modules: "", library: ""}}
 
 
+def test_transaction_forgets_modules_of_a_kernel_that_was_removed(manager: FakeManager) -> None:
+    """Their names contain the version of the kernel, and the package sources do not have them any more."""
+    followed, removed = (f"linux-modules-nvidia-580-server-{end}" for end in ("generic", "5.15.0-91-generic"))
+    manager.there[followed] = InstalledPackage("5.15.0-126.136", False)
+    tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {followed: "", removed: ""}}))
+    wanted = planned(manager)
+    assert nothing_left(wanted) and wanted.record == {"nvidia_driver": {followed: ""}}
+
+
 def test_transaction_reinstalls_the_installed_version_of_a_damaged_package(manager: FakeManager) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
     manager.without_file, manager.offers["libcuda1"] = ["libcuda1"], "550.1"

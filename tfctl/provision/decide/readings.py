@@ -157,14 +157,12 @@ def origins(ours: Sequence[NvidiaPackage], installer: str | None) -> tuple[str, 
 
 
 def drifted(installed: Sequence[NvidiaPackage], holds: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the packages that are no longer as tfctl left them. Without a version, one was not put on hold.
+    """Return the packages that are no longer as tfctl left them. One without a version may change, or be removed.
 
     ``installed`` includes packages that do not match PACKAGE: tfctl holds all packages of NVIDIA that it installs.
     """
     now = {package.name: (package.version, bool(package.held)) for package in installed}
-    return tuple(
-        sorted(name for name, version in holds.items() if name not in now or (version and now[name] != (version, True)))
-    )
+    return tuple(sorted(name for name, version in holds.items() if version and now.get(name) != (version, True)))
 
 
 def fabric_manager(ours: Sequence[NvidiaPackage]) -> str:
