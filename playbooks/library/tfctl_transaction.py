@@ -15,7 +15,8 @@ short_description: Simulate the installation of packages
 description:
   - The modules ansible.builtin.apt and ansible.builtin.dnf install packages. This module runs before them. It updates
     apt's package lists if a package is missing, and fails if the installation would remove a package, install another
-    kernel, or change a package that somebody but tfctl has put on hold.
+    kernel, or change a package that somebody but tfctl has put on hold. For the component nvidia_driver, it may remove
+    packages of the driver, because those of two branches conflict.
   - It installs nothing. With check mode it does not update package lists either, and C(changed) says whether there is
     something to do.
   - It also finds installed packages with a missing file, which apt and dnf regard as installed.
@@ -40,6 +41,7 @@ options:
 RETURN = """
 install: {type: list, elements: str, returned: success, description: Packages to install, in exact versions.}
 reinstall: {type: list, elements: str, returned: success, description: Packages to install again, for a missing file.}
+remove: {type: list, elements: str, returned: success, description: Packages of the driver that it removes.}
 release: {type: list, elements: str, returned: success, description: Packages whose hold prevents the installation.}
 hold: {type: list, elements: str, returned: success, description: NVIDIA's packages to put on hold afterwards.}
 record: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json afterwards.}

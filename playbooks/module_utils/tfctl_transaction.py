@@ -21,6 +21,12 @@ RECORD = Path("/var/lib/tfctl/held.json")
 PREVIOUS = Path("/var/lib/tfctl/held-before.json")
 LOCKS = Path("/etc/dnf/plugins/versionlock.list")
 NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
+#: The packages of a driver, as PACKAGE in tfctl/provision/decide/readings.py.
+DRIVER = re.compile(
+    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabricmanager|persistenced|modprobe|firmware|legacy"
+    r"|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
+    r"|xorg-x11-drv-nvidia|firmware-nvidia)"
+)
 KERNEL = re.compile(r"linux-image|kernel-core|kernel-modules-core")
 APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120")
 DNF = ("dnf", "--disableplugin=versionlock", "--setopt=install_weak_deps=False")
@@ -52,14 +58,16 @@ class Simulation(NamedTuple):
 class Transaction(NamedTuple):
     """What has to be done to packages. Empty lists: nothing.
 
-    ``install`` and ``reinstall``: packages with exact versions, as the package manager names them. ``release``: tfctl's
-    holds that the transaction would violate, or that are to end. ``hold``: what to put on hold after it. ``record``:
-    {component: {package: version}}, the content of RECORD after it; the version is "" for a package that is not put on
-    hold. ``previous``: the content of PREVIOUS after it, the versions before the last change of each component.
+    ``install`` and ``reinstall``: packages with exact versions, as the package manager names them. ``remove``: packages
+    of another branch of the driver, which the installation replaces. ``release``: tfctl's holds that the transaction
+    would violate, or that are to end. ``hold``: what to put on hold after it. ``record``: {component: {package:
+    version}}, the content of RECORD after it; the version is "" for a package that is not put on hold. ``previous``:
+    the content of PREVIOUS after it, the versions before the last change of each component.
     """
 
     install: list[str]
     reinstall: list[str]
+    remove: list[str]
     release: list[str]
     hold: list[str]
     record: dict[str, dict[str, str]]
@@ -107,19 +115,28 @@ def transaction(
     if update and (damaged or not complete):
         manager.update()
     own = {name for names in record.values() for name in names}
-    versions = {} if complete else simulated(manager, [*first, *asked], own)
-    final = {**{name: package.version for name, package in now.items()}, **versions}
+
+    def replaceable(name: str) -> bool:
+        return component == "nvidia_driver" and (name in before or bool(DRIVER.match(name)))
+
+    nothing = Simulation({}, [])
+    versions, removed = nothing if complete else simulated(manager, [*first, *asked], own, replaceable)
+    final = {**{name: package.version for name, package in now.items() if name not in removed}, **versions}
     ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
     free = any(OF_A_KERNEL.match(name) for name in ours)
-    there = manager.installed(ours)
+    there = manager.installed([*ours, *removed])
     # As they were recorded: an interrupted run may have changed them already.
     last = {name: version or now[name].version for name, version in before.items() if name in now}
-    replaced = last if any(final[name] != version for name, version in last.items()) else {}
+    replaced = last if any(final.get(name) != version for name, version in last.items()) else {}
+    changing = {*versions, *removed, *(own if free else ())}
     wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
     return Transaction(
         install=wanted if versions else [],
-        reinstall=[manager.exact(name, now[name].version) for name in damaged if name not in versions],
-        release=[name for name in there if there[name].held and (name in versions or (free and name in own))],
+        reinstall=[
+            manager.exact(name, now[name].version) for name in damaged if name in final and name not in versions
+        ],
+        remove=removed,
+        release=[name for name in there if there[name].held and name in changing],
         # apt forgets the hold of a package that it installs again.
         hold=[] if free else [name for name in ours if name in versions or name in damaged or not there[name].held],
         record={**record, component: dict.fromkeys(ours, "") if free else ours},
@@ -127,16 +144,20 @@ def transaction(
     )
 
 
-def simulated(manager: Manager, packages: Sequence[str], own: Collection[str]) -> dict[str, str]:
-    """Return the packages that a transaction would change. Raises ModuleFailed for one that is not acceptable.
+def simulated(
+    manager: Manager, packages: Sequence[str], own: Collection[str], replaceable: Callable[[str], bool]
+) -> Simulation:
+    """Return what a transaction would do. Raises ModuleFailed if that is not acceptable.
 
-    ``own``: packages that tfctl has put on hold, and may therefore change.
+    ``own``: packages that tfctl has put on hold, and may therefore change. ``replaceable``: whether a package may be
+    removed.
     """
     versions, removed = manager.simulate(packages)
     wanted = " ".join(packages)
-    if removed:
+    others = [name for name in removed if not replaceable(name)]
+    if others:
         raise ModuleFailed(
-            f"The installation of {wanted} would remove {' '.join(removed)}", "remove the packages yourself first"
+            f"The installation of {wanted} would remove {' '.join(others)}", "remove the packages yourself first"
         )
     kernels = [f"{name} {version}" for name, version in versions.items() if KERNEL.match(name)]
     if kernels:
@@ -144,14 +165,14 @@ def simulated(manager: Manager, packages: Sequence[str], own: Collection[str]) -
             f"The installation of {wanted} would install another kernel: {', '.join(kernels)}",
             "upgrade the kernel and reboot, then provision again",
         )
-    there = manager.installed(versions)
-    held = [name for name in versions if name in there and there[name].held and name not in own]
+    there = manager.installed([*versions, *removed])
+    held = [name for name in there if there[name].held and name not in own]
     if held:
         raise ModuleFailed(
             f"The installation of {wanted} would change packages that are on hold: {' '.join(held)}",
             f"{manager.unhold} {' '.join(held)}, then provision again",
         )
-    return versions
+    return Simulation(versions, removed)
 
 
 class Apt:

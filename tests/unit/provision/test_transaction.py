@@ -7,11 +7,15 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible.module_utils import tfctl_transaction
 from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_transaction import Apt, Dnf, InstalledPackage, Simulation, transaction
+from jinja2 import Environment
 
 from playbooks.library import tfctl_apt_sources
+from tfctl.provision import ansible
+from tfctl.provision.decide import readings
 
 NEEDS = {"nvidia-smi": ["libcuda1", "dkms"], "nvidia-headless": ["linux-image-6.9"]}
 OFFERS = {"nvidia-smi": "535.2", "libcuda1": "535.2", "dkms": "3.0", "nvidia-headless": "1", "linux-image-6.9": "6.9"}
@@ -61,6 +65,8 @@ class FakeManager:
             self.there.update({name: InstalledPackage(version, False) for name, version in versions.items()})
         for name in wanted.release:
             self.there[name] = InstalledPackage(self.there[name].version, False)
+        for name in wanted.remove:
+            del self.there[name]
         for name in (package.partition("=")[0] for package in wanted.reinstall):
             self.without_file.remove(name)
             self.there[name] = InstalledPackage(self.there[name].version, False)
@@ -81,7 +87,7 @@ def planned(manager: FakeManager, *asked: str, component: str = "nvidia_driver")
 
 
 def nothing_left(wanted: tfctl_transaction.Transaction) -> bool:
-    return not (wanted.install or wanted.reinstall or wanted.release or wanted.hold)
+    return not (wanted.install or wanted.reinstall or wanted.remove or wanted.release or wanted.hold)
 
 
 def test_transaction_installs_holds_and_records_packages(manager: FakeManager) -> None:
@@ -183,6 +189,47 @@ def test_transaction_refuses_to_remove_packages(manager: FakeManager) -> None:
         planned(manager, "nvidia-smi")
 
 
+OLD_BRANCH, NEW_BRANCH = "libnvidia-compute-535-server", "libnvidia-compute-580-server"
+
+
+def test_transaction_replaces_packages_of_another_branch_of_the_driver(manager: FakeManager) -> None:
+    """On Ubuntu they conflict. A rollback returns to the removed ones."""
+    tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {OLD_BRANCH: "535.2"}}))
+    manager.there[OLD_BRANCH] = InstalledPackage("535.2", True)
+    manager.offers[NEW_BRANCH], manager.removes = "580.1", [OLD_BRANCH]
+    wanted = planned(manager, NEW_BRANCH)
+    assert (wanted.install, wanted.remove, wanted.release) == ([f"{NEW_BRANCH}=580.1"], [OLD_BRANCH], [OLD_BRANCH])
+    assert (wanted.hold, wanted.record) == ([NEW_BRANCH], {"nvidia_driver": {NEW_BRANCH: "580.1"}})
+    assert wanted.previous == {"nvidia_driver": {OLD_BRANCH: "535.2"}}
+    manager.carry_out(wanted)
+    assert OLD_BRANCH not in manager.there
+    assert nothing_left(again := planned(manager)) and again.record == wanted.record
+    manager.offers[OLD_BRANCH], manager.removes = "535.2", [NEW_BRANCH]
+    back = planned(manager, f"{OLD_BRANCH}=535.2")
+    assert (back.remove, back.record) == ([NEW_BRANCH], {"nvidia_driver": {OLD_BRANCH: "535.2"}})
+
+
+@pytest.mark.parametrize(
+    ("held", "component", "error"),
+    [
+        (True, "nvidia_driver", f"change packages that are on hold: {OLD_BRANCH}"),
+        (False, "cuda", f"remove {OLD_BRANCH}"),
+    ],
+)
+def test_transaction_removes_no_package_of_a_driver_that_is_on_hold_or_for_another_component(
+    manager: FakeManager, held: bool, component: str, error: str
+) -> None:
+    manager.there[OLD_BRANCH] = InstalledPackage("535.2", held)
+    manager.offers[NEW_BRANCH], manager.removes = "580.1", [OLD_BRANCH]
+    with pytest.raises(ModuleFailed, match=f"The installation of {NEW_BRANCH} would {error}"):
+        planned(manager, NEW_BRANCH, component=component)
+
+
+def test_pattern_of_a_drivers_packages_is_the_one_of_preflight() -> None:
+    """Modules that run on hosts cannot import it."""
+    assert tfctl_transaction.DRIVER.pattern == readings.PACKAGE.pattern
+
+
 def test_transaction_refuses_to_install_a_kernel(manager: FakeManager) -> None:
     with pytest.raises(ModuleFailed, match="nvidia-headless would install another kernel: linux-image"):
         planned(manager, "nvidia-headless")
@@ -241,6 +288,52 @@ def test_apt_simulation_is_read(programs: Path, monkeypatch: pytest.MonkeyPatch)
     assert versions == {"libcudnn8": "8.9.4.25-1+cuda12.2", "nvidia-smi": "535.261.03-1"}
     assert removed == ["openmpi-bin"]
     assert " -s --ignore-hold --no-install-recommends --allow-downgrades install " in (programs / "log").read_text()
+
+
+#: What apt-get prints for another branch of Ubuntu's driver.
+APT_OF_ANOTHER_BRANCH = """Reading package lists...
+The following packages will be REMOVED:
+  libnvidia-compute-535-server nvidia-utils-535-server
+The following NEW packages will be installed:
+  libnvidia-compute-580-server nvidia-utils-580-server
+Remv nvidia-utils-535-server [535.161.08-0ubuntu2.22.04.1]
+Remv libnvidia-compute-535-server [535.161.08-0ubuntu2.22.04.1]
+Inst libnvidia-compute-580-server (580.95.05-0ubuntu0.22.04.2 Ubuntu:22.04/jammy-updates [amd64])
+Inst nvidia-utils-580-server (580.95.05-0ubuntu0.22.04.2 Ubuntu:22.04/jammy-updates [amd64])
+Conf libnvidia-compute-580-server (580.95.05-0ubuntu0.22.04.2 Ubuntu:22.04/jammy-updates [amd64])
+Conf nvidia-utils-580-server (580.95.05-0ubuntu0.22.04.2 Ubuntu:22.04/jammy-updates [amd64])
+"""
+#: Knows the packages in $ROWS.
+FAKE_DPKG_QUERY_OF_ROWS = """#!/bin/sh
+case "$3" in *Files*) exit 0;; esac
+shift 3
+for name; do grep -F "$(printf '\\t%s\\t' "$name")" $ROWS; done
+"""
+
+
+@pytest.mark.usefixtures("manager")
+def test_apt_may_remove_packages_of_the_branch_that_a_driver_replaces(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, old = ["libnvidia-compute-535-server", "nvidia-utils-535-server"], "535.161.08-0ubuntu2.22.04.1"
+    program(programs, "apt-get", FAKE_APT)
+    program(programs, "dpkg-query", FAKE_DPKG_QUERY_OF_ROWS)
+    (programs / "output").write_text(APT_OF_ANOTHER_BRANCH)
+    (programs / "rows").write_text("".join(f"hi \t{name}\t{old}\n" for name in names))
+    monkeypatch.setenv("APT", str(programs / "output"))
+    monkeypatch.setenv("ROWS", str(programs / "rows"))
+    tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": dict.fromkeys(names, old)}))
+    wanted = transaction(Apt(), "nvidia_driver", (), ["nvidia-utils-580-server"], update=False)
+    assert wanted.install == ["nvidia-utils-580-server=580.95.05-0ubuntu0.22.04.2"]
+    assert (sorted(wanted.remove), wanted.release) == (names, names)
+    assert wanted.previous == {"nvidia_driver": dict.fromkeys(names, old)}
+    role = yaml.safe_load((ansible.data_dir() / "roles/nvidia_packages/tasks/apt-get.yml").read_text())
+    tasks = [
+        task["ansible.builtin.apt"] for part in role for task in part.get("block", ()) if "ansible.builtin.apt" in task
+    ]
+    refuses = Environment().compile_expression(tasks[0]["fail_on_autoremove"].strip("{} "))
+    for found, expected in ((wanted, False), (wanted._replace(remove=[]), True)):
+        assert refuses(nvidia_packages_transaction=found._asdict()) is expected
 
 
 def test_apt_names_unreachable_sources_when_a_package_is_missing(programs: Path) -> None:
