@@ -27,6 +27,10 @@ DRIVER = re.compile(
     r"|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
     r"|xorg-x11-drv-nvidia|firmware-nvidia)"
 )
+#: Packages with the driver's version, one of which each driver has, as LIBRARY there.
+LIBRARY = re.compile(
+    r"^(libcuda1$|libnvidia-(compute|ml)|nvidia-driver-(cuda-)?libs|xorg-x11-drv-nvidia-cuda|nvidia-driver-cuda)"
+)
 KERNEL = re.compile(r"linux-image|kernel-core|kernel-modules-core")
 APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120")
 DNF = ("dnf", "--disableplugin=versionlock", "--setopt=install_weak_deps=False")
@@ -123,7 +127,9 @@ def transaction(
     versions, removed = nothing if complete else simulated(manager, [*first, *asked], own, replaceable)
     final = {**{name: package.version for name, package in now.items() if name not in removed}, **versions}
     ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
-    free = any(OF_A_KERNEL.match(name) for name in ours)
+    # What was added to a driver that tfctl has not installed, such as a fabric manager, has to follow its updates.
+    beside = component == "nvidia_driver" and not any(map(LIBRARY.match, ours))
+    free = beside or any(map(OF_A_KERNEL.match, ours))
     there = manager.installed([*ours, *removed])
     # As they were recorded: an interrupted run may have changed them already.
     last = {name: version or now[name].version for name, version in before.items() if name in now}

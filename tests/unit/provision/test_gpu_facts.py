@@ -300,6 +300,26 @@ def test_driver_that_tfctl_has_installed_needs_no_second_run_of_its_role(fake: F
     assert fake.look().drifted == ("nvidia-alternative",)
 
 
+@pytest.mark.parametrize(("status", "version"), [("ii", ""), ("hi", "535.161.07-1")], ids=["now", "earlier tfctl"])
+def test_driver_stays_its_owners_after_tfctl_has_added_a_fabric_manager(
+    fake: FakeHost, status: str, version: str
+) -> None:
+    fake.device("0000:17:00.0", "2330", "030200")
+    fake.device("0000:18:00.0", "22a3", "068000")
+    fake.put("proc/driver/nvidia/version", PROPRIETARY)
+    fake.program("nvidia-smi", 'echo "GPU-1, NVIDIA H100 80GB HBM3, 9.0, 535.161.07, Disabled, Enabled"')
+    fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"nvidia-fabricmanager-535": version}}))
+    fake.packages(
+        f"ii libnvidia-compute-535 535.161.07-0ubuntu1 {NVIDIAS}",
+        f"{status} nvidia-fabricmanager-535 535.161.07-1 {NVIDIAS}",
+    )
+    seen = fake.look()
+    assert (seen.own, seen.held, seen.fabric_manager) == (False, (), "535.161.07")
+    host = facts(system="ubuntu-22.04", title="ubuntu-22.04")
+    decision, faults = decide(replace(host, gpu=replace(seen, missing_nodes=())), wanted())
+    assert (decision.gpu, faults) == (None, []), "nothing is to be done about the driver"
+
+
 def test_gpu_facts_contain_recorded_packages_whose_names_do_not_contain_nvidia(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "20b5", "030200")
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"libnvsdm": "580.95.05-1"}}))

@@ -174,6 +174,20 @@ def test_transaction_forgets_modules_of_a_kernel_that_was_removed(manager: FakeM
     assert nothing_left(wanted) and wanted.record == {"nvidia_driver": {followed: ""}}
 
 
+def test_transaction_holds_no_package_that_it_adds_to_the_driver_of_somebody_else(manager: FakeManager) -> None:
+    """A fabric manager has to follow the updates of the driver. An earlier tfctl has left holds."""
+    fabric = "nvidia-fabricmanager-535"
+    manager.there["libnvidia-compute-535"] = InstalledPackage("535.1", False)
+    manager.offers[fabric] = "535.1-1"
+    wanted = planned(manager, f"{fabric}=535.1-*")
+    assert (wanted.install, wanted.hold) == ([f"{fabric}=535.1-1"], [])
+    assert wanted.record == {"nvidia_driver": {fabric: ""}}
+    manager.carry_out(wanted)
+    manager.there[fabric] = InstalledPackage("535.1-1", True)
+    again = planned(manager, f"{fabric}=535.1-*")
+    assert (again.install, again.release, again.hold) == ([], [fabric], [])
+
+
 def test_transaction_reinstalls_the_installed_version_of_a_damaged_package(manager: FakeManager) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
     manager.without_file, manager.offers["libcuda1"] = ["libcuda1"], "550.1"
@@ -225,9 +239,10 @@ def test_transaction_removes_no_package_of_a_driver_that_is_on_hold_or_for_anoth
         planned(manager, NEW_BRANCH, component=component)
 
 
-def test_pattern_of_a_drivers_packages_is_the_one_of_preflight() -> None:
-    """Modules that run on hosts cannot import it."""
+def test_patterns_of_a_drivers_packages_are_those_of_preflight() -> None:
+    """Modules that run on hosts cannot import them."""
     assert tfctl_transaction.DRIVER.pattern == readings.PACKAGE.pattern
+    assert tfctl_transaction.LIBRARY.pattern == readings.LIBRARY.pattern
 
 
 def test_transaction_refuses_to_install_a_kernel(manager: FakeManager) -> None:

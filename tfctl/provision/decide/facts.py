@@ -165,8 +165,8 @@ class GpuFacts(UnchangedGpuFacts):
     """All facts about NVIDIA on a host. readings.py computes those listed here from what programs have printed.
 
     ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
-    on hold; ``own``: whether tfctl installed it; ``drifted``: packages of tfctl's that are no longer as it left them;
-    ``fabric_manager``: its version. A version is "" if there is none.
+    on hold; ``own``: whether tfctl installed it, and not only what was added to it; ``drifted``: packages of tfctl's
+    that are no longer as it left them; ``fabric_manager``: its version. A version is "" if there is none.
     """
 
     smi: Smi

@@ -110,7 +110,7 @@ def gpu_facts(seen: SeenGpu) -> GpuFacts:
         version=version(ours) or seen.installer or "",
         origins=origins(ours, seen.installer),
         held=tuple(sorted(package.name for package in ours if package.held and package.name not in seen.holds)),
-        own=bool(seen.holds),
+        own=any(package.name in seen.holds and LIBRARY.match(package.name) for package in ours),
         drifted=drifted(installed, seen.holds),
         fabric_manager=fabric_manager(ours),
         persistence=seen.persistenced and all(each.persistence for each in shown.gpus),
