@@ -45,6 +45,7 @@ remove: {type: list, elements: str, returned: success, description: Packages of 
 release: {type: list, elements: str, returned: success, description: Packages whose hold prevents the installation.}
 hold: {type: list, elements: str, returned: success, description: NVIDIA's packages to put on hold afterwards.}
 record: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json afterwards.}
+pending: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json while packages change.}
 previous: {type: dict, returned: success, description: The content of /var/lib/tfctl/held-before.json afterwards.}
 """
 

@@ -65,8 +65,9 @@ class Transaction(NamedTuple):
     ``install`` and ``reinstall``: packages with exact versions, as the package manager names them. ``remove``: packages
     of another branch of the driver, which the installation replaces. ``release``: tfctl's holds that the transaction
     would violate, or that are to end. ``hold``: what to put on hold after it. ``record``: {component: {package:
-    version}}, the content of RECORD after it; the version is "" for a package that is not put on hold. ``previous``:
-    the content of PREVIOUS after it, the versions before the last change of each component.
+    version}}, the content of RECORD after it; the version is "" for a package that is not put on hold. ``pending``: the
+    content of RECORD while the packages change, where new ones have no version yet. ``previous``: the content of
+    PREVIOUS after it, the versions before the last change of each component.
     """
 
     install: list[str]
@@ -75,6 +76,7 @@ class Transaction(NamedTuple):
     release: list[str]
     hold: list[str]
     record: dict[str, dict[str, str]]
+    pending: dict[str, dict[str, str]]
     previous: dict[str, dict[str, str]]
 
 
@@ -112,8 +114,11 @@ def transaction(
     record = recorded()
     before = record.get(component, {})
     now = manager.installed({*before, *map(bare, asked)})
-    # Without a version, a package may have a version in its name, and updates replace it with another one.
-    asked = list(asked) or sorted(name for name in before if name in now or before[name])
+    held = any(before.values())
+    # A run that was interrupted has left packages without a version, among others. What is gone was then replaced.
+    interrupted = held and any(not before.get(name, "-") for name in now)
+    # Otherwise, a package without a version may have a version in its name, and updates replace it with another one.
+    asked = list(asked) or sorted(name for name in before if name in now or (before[name] and not interrupted))
     damaged = manager.damaged(now)
     complete = all(is_installed(now, package) for package in asked)
     if update and (damaged or not complete):
@@ -132,7 +137,8 @@ def transaction(
     free = beside or any(map(OF_A_KERNEL.match, ours))
     there = manager.installed([*ours, *removed])
     # As they were recorded: an interrupted run may have changed them already.
-    last = {name: version or now[name].version for name, version in before.items() if name in now}
+    last = {name: version for name, version in before.items() if version and (name in now or interrupted)}
+    last = last if held else {name: now[name].version for name in before if name in now}
     replaced = last if any(final.get(name) != version for name, version in last.items()) else {}
     changing = {*versions, *removed, *(own if free else ())}
     wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
@@ -146,6 +152,7 @@ def transaction(
         # apt forgets the hold of a package that it installs again.
         hold=[] if free else [name for name in ours if name in versions or name in damaged or not there[name].held],
         record={**record, component: dict.fromkeys(ours, "") if free else ours},
+        pending={**record, component: {**dict.fromkeys(ours, ""), **before}},
         previous={**recorded(PREVIOUS), **({component: replaced} if replaced else {})},
     )
 

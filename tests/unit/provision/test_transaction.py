@@ -60,19 +60,24 @@ class FakeManager:
 
     def carry_out(self, wanted: tfctl_transaction.Transaction) -> None:
         """Do what the tasks of the role nvidia_packages do with a transaction."""
-        if wanted.install:
-            versions, _ = self.simulate(wanted.install)
-            self.there.update({name: InstalledPackage(version, False) for name, version in versions.items()})
-        for name in wanted.release:
-            self.there[name] = InstalledPackage(self.there[name].version, False)
-        for name in wanted.remove:
-            del self.there[name]
+        self.begin(wanted)
         for name in (package.partition("=")[0] for package in wanted.reinstall):
             self.without_file.remove(name)
             self.there[name] = InstalledPackage(self.there[name].version, False)
         self.there.update({name: InstalledPackage(self.there[name].version, True) for name in wanted.hold})
         tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
         tfctl_transaction.PREVIOUS.write_text(json.dumps(wanted.previous))
+
+    def begin(self, wanted: tfctl_transaction.Transaction) -> None:
+        """Do what the tasks do before they reinstall packages and put them on hold."""
+        if wanted.install:
+            tfctl_transaction.RECORD.write_text(json.dumps(wanted.pending))
+            versions, _ = self.simulate(wanted.install)
+            self.there.update({name: InstalledPackage(version, False) for name, version in versions.items()})
+        for name in wanted.release:
+            self.there[name] = InstalledPackage(self.there[name].version, False)
+        for name in wanted.remove:
+            del self.there[name]
 
 
 @pytest.fixture
@@ -100,6 +105,35 @@ def test_transaction_installs_holds_and_records_packages(manager: FakeManager) -
         again = planned(manager, *asked)
         assert nothing_left(again) and again.record == wanted.record
     assert manager.updates == 1, "package lists are updated only if a package is missing"
+
+
+def test_transaction_puts_on_hold_what_an_interrupted_run_has_installed(manager: FakeManager) -> None:
+    """Without a record, tfctl would take the driver for one of the host's owner."""
+    wanted = planned(manager, "nvidia-smi")
+    assert wanted.pending == {"nvidia_driver": {"libcuda1": "", "nvidia-smi": ""}}
+    manager.begin(wanted)
+    for asked in (["nvidia-smi"], []):
+        again = planned(manager, *asked)
+        assert (again.install, again.hold) == ([], ["libcuda1", "nvidia-smi"])
+        assert (again.record, again.previous) == (wanted.record, {})
+
+
+def test_transaction_restores_nothing_that_an_interrupted_run_has_not_installed(manager: FakeManager) -> None:
+    """Somebody may have installed another driver since."""
+    tfctl_transaction.RECORD.write_text(json.dumps(planned(manager, "nvidia-smi").pending))
+    again = planned(manager)
+    assert nothing_left(again) and again.record == {"nvidia_driver": {}}
+
+
+@pytest.mark.parametrize("packager", ["apt-get", "dnf"])
+def test_role_records_packages_before_it_installs_them(packager: str) -> None:
+    folder = ansible.data_dir() / "roles/nvidia_packages/tasks"
+    tasks = yaml.safe_load((folder / f"{packager}.yml").read_text())
+    kinds = ["block" if "block" in task else task.get("ansible.builtin.import_tasks") for task in tasks]
+    assert kinds.index("simulate.yml") < kinds.index("block")
+    simulation, record = yaml.safe_load((folder / "simulate.yml").read_text())
+    assert "tfctl_transaction" in simulation and record["ansible.builtin.include_tasks"] == "record.yml"
+    assert record["vars"] == {"nvidia_packages_recorded": "{{ nvidia_packages_transaction.pending }}"}
 
 
 def test_transaction_keeps_the_records_of_other_components(manager: FakeManager) -> None:
@@ -221,6 +255,23 @@ def test_transaction_replaces_packages_of_another_branch_of_the_driver(manager: 
     manager.offers[OLD_BRANCH], manager.removes = "535.2", [NEW_BRANCH]
     back = planned(manager, f"{OLD_BRANCH}=535.2")
     assert (back.remove, back.record) == ([NEW_BRANCH], {"nvidia_driver": {OLD_BRANCH: "535.2"}})
+
+
+def test_transaction_completes_an_interrupted_change_of_the_branch(manager: FakeManager) -> None:
+    """The next run may ask for nothing, because the driver that is installed fits."""
+    old, new = {"nvidia_driver": {OLD_BRANCH: "535.2"}}, {"nvidia_driver": {NEW_BRANCH: "580.1"}}
+    tfctl_transaction.RECORD.write_text(json.dumps(old))
+    manager.there[OLD_BRANCH] = InstalledPackage("535.2", True)
+    manager.offers[NEW_BRANCH], manager.removes = "580.1", [OLD_BRANCH]
+    wanted = planned(manager, NEW_BRANCH)
+    tfctl_transaction.RECORD.write_text(json.dumps(wanted.pending))
+    unchanged = planned(manager)
+    assert nothing_left(unchanged) and (unchanged.record, unchanged.previous) == (old, {}), "nothing was installed"
+    assert planned(manager, NEW_BRANCH) == wanted
+    manager.begin(wanted)
+    for asked in ([], [NEW_BRANCH]):
+        again = planned(manager, *asked)
+        assert (again.install, again.hold, again.record, again.previous) == ([], [NEW_BRANCH], new, old)
 
 
 @pytest.mark.parametrize(
