@@ -42,7 +42,7 @@ Pin: release l=NVIDIA CUDA
 Pin-Priority: 100
 
 # Drivers of two origins conflict, so drivers of NVIDIA are used only if they were requested.
-Package: nvidia-* libnvidia-* cuda-drivers* libcuda1* libnvsdm*
+Package: *nvidia* cuda-drivers* libcuda1* libnvsdm* libxnvctrl*
 Pin: release l=NVIDIA CUDA
 Pin-Priority: -1
 
@@ -101,11 +101,15 @@ def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path) -> N
         assert {name: (tmp_path / str(drivers) / Path(name).name).read_text() for name in APT} == wanted
 
 
-def repository(folder: Path, label: str, version: str, *names: str) -> str:
-    """Create a repository with packages of this version; return its line for apt's sources."""
+def repository(folder: Path, label: str, version: str, *names: str, depends: str = "") -> str:
+    """Create a repository with packages of this version; return its line for apt's sources.
+
+    ``depends``: what the last one of the packages depends on.
+    """
     folder.mkdir()
     fields = f"Version: {version}\nArchitecture: amd64\nMaintainer: x\nDescription: x\nFilename: x\nSize: 1\n"
     text = "\n".join(f"Package: {name}\n{fields}SHA256: {'0' * 64}\n" for name in names)
+    text += f"Depends: {depends}\n" if depends else ""
     (folder / "Packages").write_text(text)
     listed = f"{hashlib.sha256(text.encode()).hexdigest()} {len(text)} Packages"
     date = "Sat, 01 Jan 2022 00:00:00 UTC"
@@ -116,7 +120,7 @@ def repository(folder: Path, label: str, version: str, *names: str) -> str:
 #: Packages that only NVIDIA's repository has, and the version that apt would install while its drivers are not used.
 NVIDIAS = {
     "cuda-toolkit-12-2": "99", "nvidia-driver-580": "(none)", "nvidia-container-toolkit": "99",
-    "libnvidia-container1": "99",
+    "libnvidia-container1": "99", "libglx-nvidia0": "(none)", "libegl-nvidia0": "(none)",
 }  # fmt: skip
 
 
@@ -131,6 +135,19 @@ def test_pins_hold_for_nvidia_alone_where_one_mirror_also_has_the_distribution(t
     policy = tree.run("apt-cache", "policy", *names, *NVIDIAS).stdout
     found = dict(re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (.*)$", policy, re.MULTILINE))
     assert found == {**dict.fromkeys(names, "1"), **NVIDIAS}
+
+
+def test_driver_of_nvidia_takes_no_library_from_the_distribution(tmp_path: Path) -> None:
+    """It depends on its other packages in exact versions, whose names do not all begin with nvidia."""
+    needed = ("xserver-xorg-video-nvidia-580", "libglx-nvidia0", "libegl-nvidia0", "libxnvctrl0")
+    sources = repository(tmp_path / "debian", "Debian", "1", *needed)
+    depends = ", ".join(f"{name} (= 99)" for name in needed)
+    sources += repository(tmp_path / "nvidia", "NVIDIA CUDA", "99", *needed, "nvidia-driver-580", depends=depends)
+    tree = AptTree(tmp_path / "host", sources)
+    pins = APT["etc/apt/preferences.d/tfctl-nvidia"].replace("-1", "600")
+    (tmp_path / "host/etc/preferences.d/tfctl-nvidia").write_text(pins)
+    tree.update()
+    assert sorted(tree.install(["nvidia-driver-580"])) == sorted([*needed, "nvidia-driver-580"])
 
 
 def test_pins_are_written_before_the_repository_so_that_no_moment_is_without_them() -> None:
