@@ -23,14 +23,15 @@ from tfctl import schema
 from tfctl.provision.decide import readings
 from tfctl.provision.decide.cards import cards
 from tfctl.provision.decide.facts import DkmsBuild, GpuFacts, GpuProcess, Smi, SmiGpu
-from tfctl.provision.decide.readings import SeenGpu, SeenSmi
 from tfctl.provision.decide.host import decide
+from tfctl.provision.decide.readings import NvidiaPackage, SeenGpu, SeenSmi
 
 PROPRIETARY = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
 """
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder@U22-I3-AE18)\n"
 NVIDIAS = "NVIDIA <cudatools@nvidia.com>"
+UBUNTUS = "Ubuntu Core Developers <ubuntu-devel-discuss@lists.ubuntu.com>"
 
 
 class FakeHost:
@@ -123,17 +124,24 @@ def test_gpu_facts_that_do_not_match_their_schema_are_refused_with_the_place(fak
 
 
 @pytest.mark.parametrize(
-    ("maintainer", "origin"),
+    ("name", "version", "maintainer", "origin"),
     [
-        ("Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>", "debian"),
-        ("Ubuntu Core Developers <ubuntu-devel-discuss@lists.ubuntu.com>", "canonical"),
-        ("NVIDIA <cudatools@nvidia.com>", "nvidia"),
-        ("RPM Fusion (none)", "rpmfusion"),
-        ("somebody", "unknown"),
+        ("libcuda1", "535.261.03-1", "Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>", "debian"),
+        ("libnvidia-compute-535", "535.183.01-0ubuntu0.22.04.1", UBUNTUS, "canonical"),
+        ("libnvidia-compute-470-server", "470.103.01-0ubuntu1", UBUNTUS, "canonical"),
+        ("nvidia-modprobe", "510.47.03-1", "Ubuntu Developers <ubuntu-devel-discuss@lists.ubuntu.com>", "canonical"),
+        ("libnvidia-compute-550", "550.54.15-0ubuntu1", UBUNTUS, "nvidia"),
+        ("libnvidia-compute-580", "580.95.05-0ubuntu1", NVIDIAS, "nvidia"),
+        ("cuda-drivers-550", "550.54.15-1", "cudatools <cudatools@nvidia.com>", "nvidia"),
+        ("nvidia-driver-cuda-libs", "3:580.65.06-1.el9", "NVIDIA Corporation (none)", "nvidia"),
+        ("xorg-x11-drv-nvidia-cuda", "3:580.95.05-1.el9", "RPM Fusion (none)", "rpmfusion"),
+        ("libcuda1", "580.95.05-1", "somebody", "unknown"),
     ],
 )
-def test_package_origin_is_derived_from_its_maintainer(maintainer: str, origin: str) -> None:
-    assert readings.maker(maintainer) == origin
+def test_package_origin_is_derived_from_its_maintainer_and_version(
+    name: str, version: str, maintainer: str, origin: str
+) -> None:
+    assert readings.maker(NvidiaPackage(name, version, maintainer, "")) == origin
 
 
 def test_gpu_facts_keep_the_error_of_nvidia_smi_when_the_driver_is_broken(fake: FakeHost) -> None:

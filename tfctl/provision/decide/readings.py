@@ -15,7 +15,11 @@ from tfctl.provision.decide.cards import numbers
 from tfctl.provision.decide.facts import DkmsBuild, Facts, Firewalld, GpuFacts, Smi, SmiGpu, UnchangedGpuFacts, Zone
 from tfctl.provision.decide.reboot import DriverState
 
-MAKERS = (("Debian", "debian"), ("NVIDIA", "nvidia"), ("Ubuntu", "canonical"), ("RPM Fusion", "rpmfusion"))
+#: Words in the maintainer or vendor of a package, in lower case. Some packages of NVIDIA name only an address.
+MAKERS = (("debian", "debian"), ("nvidia", "nvidia"), ("ubuntu", "canonical"), ("rpm fusion", "rpmfusion"))
+#: A version of NVIDIA's own packages for Ubuntu, some of which name Ubuntu as their maintainer up to branch 550.
+#: Those of Ubuntu have versions such as 550.54.15-0ubuntu0.22.04.1, or -server in their names.
+NVIDIAS_FOR_UBUNTU = re.compile(r"\d{3}\.\d+(\.\d+)?-0ubuntu1")
 PACKAGE = re.compile(
     r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabricmanager|persistenced|modprobe|firmware|legacy"
     r"|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
@@ -152,7 +156,7 @@ def version(ours: Sequence[NvidiaPackage]) -> str:
 
 def origins(ours: Sequence[NvidiaPackage], installer: str | None) -> tuple[str, ...]:
     """Return who made the driver. ``installer``: see SeenGpu."""
-    makers = {maker(package.maintainer) for package in ours}
+    makers = {maker(package) for package in ours}
     return tuple(sorted(makers if installer is None else {*makers, "run"}))
 
 
@@ -171,9 +175,13 @@ def fabric_manager(ours: Sequence[NvidiaPackage]) -> str:
     return fabric[0][1] if fabric and fabric[0] else ""
 
 
-def maker(maintainer: str) -> str:
-    """Return the origin of a package by its Maintainer ("Debian NVIDIA Maintainers") or vendor."""
-    return next((name for word, name in MAKERS if word in maintainer), "unknown")
+def maker(package: NvidiaPackage) -> str:
+    """Return the origin of a package, by its Maintainer ("Debian NVIDIA Maintainers") or vendor and its version."""
+    said = package.maintainer.lower()
+    found = next((name for word, name in MAKERS if word in said), "unknown")
+    if found == "canonical" and NVIDIAS_FOR_UBUNTU.fullmatch(package.version) and "-server" not in package.name:
+        return "nvidia"
+    return found
 
 
 def dkms(text: str) -> tuple[DkmsBuild, ...]:
