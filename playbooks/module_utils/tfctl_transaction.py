@@ -23,8 +23,8 @@ LOCKS = Path("/etc/dnf/plugins/versionlock.list")
 NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
 #: The packages of a driver, as PACKAGE in tfctl/provision/decide/readings.py.
 DRIVER = re.compile(
-    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabricmanager|persistenced|modprobe|firmware|legacy"
-    r"|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
+    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe|firmware"
+    r"|legacy|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
     r"|xorg-x11-drv-nvidia|firmware-nvidia)"
 )
 #: Packages with the driver's version, one of which each driver has, as LIBRARY there.

@@ -255,6 +255,14 @@ def test_gpu_facts_read_the_vendor_of_rpm_packages(fake: FakeHost) -> None:
     assert (seen.version, seen.origins) == ("580.65.06", ("nvidia",))
 
 
+@pytest.mark.parametrize("name", ["nvidia-fabric-manager", "nvidia-fabricmanager"])
+def test_fabric_manager_is_found_by_both_names_of_its_rpm(fake: FakeHost, name: str) -> None:
+    fake.device("0000:01:00.0", "2330", "030200")
+    fake.program("dpkg-query", "exit 127")
+    fake.program("rpm", rf"printf '{name}\t0:570.133.20-1\tNVIDIA Corporation (none)\n'")
+    assert fake.look().fabric_manager == "570.133.20"
+
+
 @pytest.mark.extended
 def test_gpu_facts_ignore_holds_by_tfctl_and_report_packages_that_drifted(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "20b5", "030200")

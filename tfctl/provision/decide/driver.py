@@ -19,11 +19,12 @@ from tfctl.provision.decide.sources import has_repository, method_of
 METHODS = ("auto", "repo", "distribution")
 OPEN_SINCE = 560  # from this branch on, NVIDIA's default if the GPU supports both kernel modules
 UNBRANCHED = 590  # from this branch on, its repository's packages have no branch in their names
+FABRIC_RENAMED = 580  # from this branch on, the fabric manager's package on EL is named as elsewhere
 MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
 INITRAMFS = {"update-initramfs": ("update-initramfs", "-u", "-k", "all"),
              "dracut": ("dracut", "--force", "--regenerate-all")}  # fmt: skip
 ROLE = "nvidia_driver"
-PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
+PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"  # services, and packages
 MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its package
 
 
@@ -259,8 +260,9 @@ def _fabric_packages(host: GpuHost, chosen: int, origins: tuple[str, ...]) -> tu
         message = f"the NVSwitches need a fabric manager of the driver's own version; {' and '.join(origins)} has none"
         host.findings.refuse(message, "install the driver with tfctl_driver_method: repo")
         return ()
-    late = host.facts.packager == "dnf" or chosen >= UNBRANCHED
-    return ("nvidia-fabricmanager" if late else f"nvidia-fabricmanager-{chosen}",)
+    if host.facts.packager == "dnf":
+        return (FABRIC if chosen >= FABRIC_RENAMED else "nvidia-fabric-manager",)
+    return (FABRIC if chosen >= UNBRANCHED else f"{FABRIC}-{chosen}",)
 
 
 def _decision(host: GpuHost, method: str, version: str, packages: tuple[str, ...]) -> Driver:

@@ -21,8 +21,8 @@ MAKERS = (("debian", "debian"), ("nvidia", "nvidia"), ("ubuntu", "canonical"), (
 #: Those of Ubuntu have versions such as 550.54.15-0ubuntu0.22.04.1, or -server in their names.
 NVIDIAS_FOR_UBUNTU = re.compile(r"\d{3}\.\d+(\.\d+)?-0ubuntu1")
 PACKAGE = re.compile(
-    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabricmanager|persistenced|modprobe|firmware|legacy"
-    r"|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
+    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe|firmware"
+    r"|legacy|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
     r"|xorg-x11-drv-nvidia|firmware-nvidia)"
 )
 # Packages with the driver's version. Others, such as nvidia-modprobe, may have their own.
@@ -171,7 +171,7 @@ def drifted(installed: Sequence[NvidiaPackage], holds: Mapping[str, str]) -> tup
 
 def fabric_manager(ours: Sequence[NvidiaPackage]) -> str:
     """Return the version of NVIDIA's fabric manager, or ""."""
-    fabric = [VERSION.search(package.version) for package in ours if "fabricmanager" in package.name]
+    fabric = [VERSION.search(package.version) for package in ours if re.search("fabric-?manager", package.name)]
     return fabric[0][1] if fabric and fabric[0] else ""
 
 
