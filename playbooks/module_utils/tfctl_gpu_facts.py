@@ -58,6 +58,7 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
         "persistenced": (root / "run/nvidia-persistenced/socket").exists(),
         "secure_boot": secure,
         "mok": secure and enrolled(root),
+        "signing_key": secure and any((root / key).exists() for key in MOK_KEYS),
         "dkms": run(["dkms", "status"])[1] if (root / "var/lib/dkms").is_dir() else "",
         "unattended": unattended(root),
         "excluded": (root / EXCLUSION).exists() or not (root / "etc/apt").is_dir(),

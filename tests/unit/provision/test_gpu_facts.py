@@ -210,10 +210,11 @@ def test_answer_of_nvidia_smi_without_a_gpu_is_kept_as_it_is(code: int, text: st
 def test_gpu_facts_report_secure_boot_and_whether_the_dkms_key_is_enrolled(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "28a0", "030000")
     fake.put(tfctl_gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x01")
+    assert not fake.look().signing_key
     fake.put("var/lib/dkms/mok.pub", "key")
     fake.program("mokutil", 'echo "$2 is not enrolled"; exit 0')
     seen = fake.look()
-    assert (seen.secure_boot, seen.mok) == (True, False)
+    assert (seen.secure_boot, seen.mok, seen.signing_key) == (True, False, True)
     fake.program("mokutil", 'echo "$2 is already enrolled"; exit 1')
     assert fake.look().mok is True
     fake.put(tfctl_gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x00")

@@ -137,8 +137,10 @@ class UnchangedGpuFacts:
 
     ``missing_nodes``: device nodes that CUDA needs and that do not exist, with a loaded driver. ``at_boot``: whether
     tfctl_nvidia.service creates them at each boot, with ``modprobe``: whether nvidia-modprobe is installed.
-    ``excluded``: whether the driver is excluded from ``unattended`` upgrades. ``apt_sources``: the text of the files of
-    apt's package sources that may have a repository of NVIDIA, by path, without tfctl's own.
+    ``mok``: whether the machine trusts the key with which DKMS signs modules, and ``signing_key``: whether the host has
+    this key; both are false without Secure Boot. ``excluded``: whether the driver is excluded from ``unattended``
+    upgrades. ``apt_sources``: the text of the files of apt's package sources that may have a repository of NVIDIA, by
+    path, without tfctl's own.
     """
 
     devices: tuple[Device, ...]
@@ -152,6 +154,7 @@ class UnchangedGpuFacts:
     blacklisted: bool
     secure_boot: bool
     mok: bool
+    signing_key: bool
     unattended: bool
     excluded: bool
     apt_sources: Mapping[str, str]

@@ -8,6 +8,7 @@ from tfctl.provision.decide.cards import numbers
 from tfctl.provision.decide.gpu_host import GpuHost
 
 FLAVOUR = re.compile(r"^\d[\d.]*-\d+-[a-z][\w-]*$")  # a kernel of Ubuntu's: 5.15.0-91-generic
+UBUNTUS_KEY, DKMS_KEY = "/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"  # MOK_KEYS in tfctl_gpu_facts.py
 
 
 def headers(host: GpuHost) -> tuple[str, ...]:
@@ -55,10 +56,10 @@ def judge_build(host: GpuHost) -> None:
     """Add a fault if DKMS could not build the kernel module or the kernel would not load it."""
     kernel, ubuntu = host.gpu.kernel, host.facts.system.startswith("ubuntu")
     if host.gpu.secure_boot and not host.gpu.mok:
-        key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
+        steps = [*key_commands(host), f"mokutil --import {UBUNTUS_KEY if ubuntu else DKMS_KEY}"]
         host.findings.refuse(
             "Secure Boot is on, and this machine does not trust the key that DKMS would sign the driver with",
-            f"mokutil --import {key} (dkms makes the key), reboot and enrol it at the console; or turn Secure Boot off"
+            f"{', '.join(steps)}, reboot and enrol the key at the console; or turn Secure Boot off"
             + ("; or set tfctl_driver_method: distribution" if ubuntu else ""),
         )
     if kernel.headers:
@@ -74,6 +75,21 @@ def judge_build(host: GpuHost) -> None:
             f"kernel {kernel.release} runs, and the package sources do not have its headers any more",
             f"{upgrade(host)}, reboot, then provision again",
         )
+
+
+def key_commands(host: GpuHost) -> list[str]:
+    """Return the commands that create the key with which DKMS signs modules. None if the host has it."""
+    kernel, known = host.gpu.kernel, host.gpu.kernel.offered or ()
+    if host.gpu.signing_key:
+        return []
+    if host.facts.system.startswith("ubuntu"):
+        return ["update-secureboot-policy --new-key"]
+    if host.facts.packager == "dnf":
+        epel = "enable EPEL" if host.facts.title.startswith("Red Hat") else "dnf install epel-release"
+        install = [*([] if "dkms" in known else [epel]), "dnf install dkms"]
+    else:
+        install = ["apt-get install dkms"]
+    return [*([] if kernel.dkms else install), "dkms generate_mok"]
 
 
 def upgrade(host: GpuHost) -> str:
