@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ import yaml
 
 from tfctl.provision import ansible
 
-#: A fake of tfctl_gpu_state, as an action. It logs each host that it checks. At the second check "begins" has a job.
+#: A fake of tfctl_gpu_state, as an action. It logs each host that it checks. At the second check "begins" has a job. On
+#: "broken", the driver does not load after the reboot.
 STATE = """
 from pathlib import Path
 
@@ -26,9 +28,25 @@ class ActionModule(ActionBase):
         before = log.read_text().split() if log.exists() else []
         with log.open("a") as file:
             file.write(host + "\\n")
+        if host == "broken" and self._task.args.get("insist"):
+            return {**super().run(tmp, task_vars), "failed": True, "msg": "the driver is not loaded"}
         busy = host == "busy" or (host == "begins" and host in before)
         reason = "" if host == "fine" else "old driver"
-        return {**super().run(tmp, task_vars), "reason": reason, "objection": "a job" if busy else "", "boot_id": "b"}
+        boots = Path(__file__).with_name("boots")
+        boot = "second" if boots.exists() and host in boots.read_text().split() else "first"
+        return {**super().run(tmp, task_vars), "reason": reason, "objection": "a job" if busy else "", "boot_id": boot}
+"""
+#: A fake of the action reboot, which logs each host. Ansible refuses to reboot over a local connection.
+REBOOT = """
+from pathlib import Path
+
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        with Path(__file__).with_name("boots").open("a") as file:
+            file.write(task_vars["inventory_hostname"] + "\\n")
+        return {**super().run(tmp, task_vars), "changed": True, "rebooted": True}
 """
 PLAY = """
 - hosts: all
@@ -43,22 +61,30 @@ PLAY = """
 """
 
 
-def rebooted(folder: Path, names: list[str], batch: int) -> tuple[str, list[str]]:
+def rebooted(folder: Path, names: list[str], batch: int, *, fake: bool = False) -> tuple[str, list[str]]:
     """Run the reboots on these hosts. Return the output and the names of the hosts in the order of their checks.
 
-    Ansible refuses to reboot over a local connection: each reboot fails, and its error shows which host it was.
+    Ansible refuses to reboot over a local connection: each reboot fails, and its error shows which host it was. With
+    ``fake``, a copy of the role runs the fake instead, which never fails.
     """
     (folder / "action_plugins").mkdir()
     (folder / "action_plugins/tfctl_gpu_state.py").write_text(STATE)
     (folder / "play.yml").write_text(PLAY)
+    if fake:
+        (folder / "action_plugins/fake_reboot.py").write_text(REBOOT)
+        shutil.copytree(ansible.data_dir() / "roles/nvidia_driver", folder / "roles/nvidia_driver")
+        tasks = folder / "roles/nvidia_driver/tasks/batch.yml"
+        tasks.write_text(tasks.read_text().replace("ansible.builtin.reboot:", "fake_reboot:"))
     log = folder / "log"
     (folder / "hosts").write_text("".join(f"{name} ansible_connection=local\n" for name in names))
     extra = {
         "nvidia_driver_reboot": True, "nvidia_driver_reboot_batch": batch, "ansible_python_interpreter": sys.executable,
         "nvidia_driver_control": {"host": "{{ inventory_hostname }}", "log": str(log)},
+        # The services of this machine are left alone.
+        "nvidia_driver_device_nodes": False, "nvidia_driver_services": [],
     }  # fmt: skip
     settings = {
-        "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"),
+        "ANSIBLE_ROLES_PATH": f"{folder}/roles:{ansible.data_dir()}/roles",
         "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "0",
     }  # fmt: skip
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts", "-e", json.dumps(extra), "play.yml"]
@@ -83,6 +109,15 @@ def test_reboot_begins_with_one_host_and_stops_when_it_fails(tmp_path: Path) -> 
     for name in ("second", "third"):
         said = "needs a reboot: old driver. It was not rebooted, because first failed after its reboot"
         assert re.search(rf"fatal: \[{name}\].*{said}", output), output
+
+
+def test_reboot_stops_after_a_host_whose_driver_does_not_load(tmp_path: Path) -> None:
+    output, checked = rebooted(tmp_path, ["works", "broken", "third"], 1, fake=True)
+    assert re.search(r"fatal: \[broken\].*the driver is not loaded", output), output
+    said = "needs a reboot: old driver. It was not rebooted, because broken failed after its reboot"
+    assert re.search(rf"fatal: \[third\].*{said}", output), output
+    assert (tmp_path / "action_plugins/boots").read_text().split() == ["works", "broken"]
+    assert checked[3:] == ["works"] * 3 + ["broken"] * 3, "before the reboot, after it, and with the services"
 
 
 def test_reboot_waits_for_a_host_as_long_as_the_page_says() -> None:
