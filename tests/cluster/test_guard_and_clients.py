@@ -133,6 +133,51 @@ def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
 
 
 @pytest.mark.extended
+def test_a_refused_start_leaves_the_guards_of_a_job_whose_tasks_have_ended_on_one_host(guarded: Hosts) -> None:
+    """Without the guard of the head, the others would stop their tasks after the lease."""
+    text = f"""\
+        command: [sh, -c, {json.dumps(STAY)}]
+        roles:
+          first: {{replicas: 1, hosts: node1, command: [sh, -c, exit 0]}}
+          second: {{replicas: 1, hosts: node2}}
+          third: {{replicas: 1, hosts: node3}}
+        """
+    file = guarded.file("goes-on", text)
+    guarded.ok("start", file)
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    wait_until(lambda: guarded.states("goes-on")["first/0"] == "succeeded")
+    done = guarded("start", file)
+    assert (done.code, done.out) == (5, "")
+    assert "node1: the guard of job goes-on still runs on" in done.err
+    assert "→ stop it first: tfctl stop goes-on" in done.err
+    assert len(guards_of(guarded)) == 3
+    assert established(guarded) == ["node2", "node3"]
+    assert guarded.states("goes-on") == {"first/0": "succeeded", "second/0": "running", "third/0": "running"}
+    assert guarded("stop", "goes-on").code == 0
+    guarded.untouched()
+    guarded.ok("start", file)
+    assert guarded("stop", "goes-on").code == 0
+    guarded.untouched()
+
+
+def test_a_job_that_has_just_failed_can_be_started_again(guarded: Hosts) -> None:
+    """Its guards leave only seconds after that."""
+    text = f"""\
+        command: [sh, -c, {json.dumps(STAY)}]
+        roles:
+          chief: {{replicas: 1, hosts: node1, command: [sh, -c, sleep 2; exit 3]}}
+          server: {{replicas: 2, hosts: "node2,node3"}}
+        policy: {{success: chief, max_restarts: 0}}
+        """
+    file = guarded.file("over", text)
+    assert guarded("start", file, "--wait").code == 100
+    guarded.ok("start", file)
+    assert job(guarded, "over")["attempt"] == 2
+    assert guarded("stop", "over").code == 0
+    guarded.untouched()
+
+
+@pytest.mark.extended
 def test_status_with_watch_shows_a_pending_attempt_once(guarded: Hosts) -> None:
     """The time until it starts is no change. What the object does not show may change once, as when a host reports."""
     two_kinds(guarded, "counted", "sleep 1; exit 4", ", max_attempts: 5, max_restarts: 0")

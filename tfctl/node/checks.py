@@ -23,6 +23,10 @@ from .wire import Plan, PlannedTask
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 
 
+class StillGuarded(RequestRefused):
+    """The guard of an earlier attempt runs: its job goes on on other hosts, or has only just ended."""
+
+
 def plan(sent: Plan, job: str, digest: str | None) -> None:
     """Check a plan by itself. It must be for the job and the code of the start's request."""
     fields.job_name(sent.job)
@@ -105,7 +109,10 @@ def programs(system: System, plan: Plan) -> None:
 
 
 def free(system: System, plan: Plan) -> None:
-    """Check that the job's name, ports and GPUs are free. Call under tfctl.node.reservations.lock."""
+    """Check that the job's name, ports and GPUs are free. Call under tfctl.node.reservations.lock.
+
+    Raises StillGuarded if only the guard of the job keeps it from being started.
+    """
     for unit in installed_units(system, plan.job):
         if unit.live:
             remedy = f"stop it first: tfctl stop {plan.job}"
@@ -118,6 +125,7 @@ def free(system: System, plan: Plan) -> None:
     if jobstore.highest(system, plan.job) >= plan.attempt:
         what = f"attempt {plan.attempt} of job {plan.job} is on {host()} already"
         raise RequestRefused(Exit.BUSY, what, "start again", retry=False)
+    _guard_gone(system, plan)
     _ports_free(ports(plan), held)
     _gpus_free(system, [gpu for task in plan.tasks for gpu in task.gpus], held)
 
@@ -151,6 +159,14 @@ def _unit(plan: Plan, task: PlannedTask) -> None:
     except unitfile.NotAllowed as error:
         what = f"the unit of {names.task(*task.name)} was rejected by this host: {error}"
         raise RequestRefused(Exit.PREFLIGHT, what, PROVISION) from None
+
+
+def _guard_gone(system: System, plan: Plan) -> None:
+    """Check that the start does not remove a guard that its job needs: the tasks of this host may have ended while
+    others go on elsewhere."""
+    if guards.replaced(plan) and guards.is_needed(system, plan.job):
+        what, remedy = f"{names.guard(plan.job)} still runs on {host()}", f"stop it first: tfctl stop {plan.job}"
+        raise StillGuarded(Exit.BUSY, what, remedy, retry=False)
 
 
 def _names_free(system: System, plan: Plan) -> None:

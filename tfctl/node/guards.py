@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import jobstore, names, restart_files, unitfile, wire
+from . import jobstore, names, restart_files, states, unitfile, wire
 from .exits import Exit
 from .guard.credentials import Credentials
 from .session import RequestRefused
@@ -196,6 +196,27 @@ def of_jobs(system: System, jobs: Iterable[str]) -> dict[str, str]:
     here = set(jobstore.listing(system.at(names.UNITS)))
     services = {names.guard_service(job): job for job in jobs}
     return {unit: job for unit, job in services.items() if unit in here}
+
+
+def replaced(plan: wire.Plan) -> bool:
+    """Return whether the guard of the attempt before is removed when this one is started. It is not if it starts it."""
+    return plan.guard is not None or plan.record.guard is None
+
+
+def is_needed(system: System, job: str) -> bool:
+    """Return whether the guard runs, and the job is not over as far as this host knows: nobody has stopped it, and the
+    guard has not noted its end. Raises RequestRefused."""
+    attempt = jobstore.latest(system, job)
+    if jobstore.marked(system, job, attempt) is not None or not is_live(system, job):
+        return False
+    noted = report(system, job, attempt)
+    return not (noted and noted.over)
+
+
+def is_live(system: System, job: str) -> bool:
+    """Return whether the guard runs, or systemd is about to start it again. Raises RequestRefused."""
+    unit = names.guard_service(job)
+    return unit in installed(system, job) and states.is_live(system.show([unit])[unit])
 
 
 def notify(system: System, job: str) -> wire.Notify | None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ import pytest
 from fake_system import fake_system
 from node_tree import ACCOUNT, HERE, RUN, Session, Tree, make_plan, make_task, refused, request
 
-from tfctl.node import guards, names, wire
+from tfctl.node import checks, guards, jobstore, names, wire
 from tfctl.node.guard.head import Head
 from tfctl.node.guard.host_access import HostAccess
 from tfctl.node.system import System
 
 #: Where Linux reports the length of the queue of a socket that listens: tcpi_sacked of struct tcp_info (tcp(7)).
 BACKLOG = slice(28, 32)
+NEXT = "89abcdef"  # the run of the next attempt
 
 
 def test_a_failed_program_for_the_end_of_the_job_is_no_failed_unit_once_the_guard_is_removed(tree: Tree) -> None:
@@ -78,6 +80,51 @@ def test_systemd_starts_a_guard_again_until_it_has_failed_20_times_in_10_minutes
     tree.run(guarded())
     unit = (tree / names.UNITS / names.guard_service("digits")).read_text()
     assert {"StartLimitIntervalSec=600", "StartLimitBurst=20", "Restart=on-failure"} <= {*unit.splitlines()}
+
+
+def goes_on(_tree: Tree) -> None: ...
+
+
+def was_stopped(tree: Tree) -> None:
+    jobstore.mark(fake_system(str(tree.path), ACCOUNT, 30.0), "digits", 1)
+
+
+def is_over(tree: Tree) -> None:
+    (tree / names.guard_dir("digits", 1) / "report.json").write_text('{"over": true}')
+
+
+def guard_has_died(tree: Tree) -> None:
+    (tree / f"manager/{names.guard_service('digits')}.state").write_text("ActiveState=failed\n")
+
+
+@pytest.mark.parametrize(
+    ("happened", "change", "refused"),
+    [
+        (goes_on, {}, True),
+        (goes_on, {"guard": None, "record": make_plan(attempt=2, run=NEXT)["record"]}, True),
+        (goes_on, {"guard": None}, False),
+        (was_stopped, {}, False),
+        (is_over, {}, False),
+        (guard_has_died, {}, False),
+    ],
+    ids=["goes-on", "without-a-guard", "by-the-guard", "stopped", "over", "died"],
+)
+def test_a_job_is_not_started_while_the_guard_of_its_last_attempt_is_needed(
+    tree: Tree, happened: Callable[[Tree], None], change: dict[str, Any], refused: bool
+) -> None:
+    """Its tasks on this host have ended, but others may go on elsewhere."""
+    tree.run(guarded())
+    tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
+    (tree / f"manager/{names.guard_service('digits')}.state").write_text("ActiveState=active\n")
+    happened(tree)
+    plan = wire.decode(wire.Plan, {**guarded(2, NEXT), **change})
+    system = fake_system(str(tree.path), ACCOUNT, 30.0)
+    refusals = []
+    try:
+        checks.free(system, plan)
+    except checks.StillGuarded as refusal:
+        refusals.append((refusal.error.exit, refusal.error.remedy))
+    assert refusals == [(5, "stop it first: tfctl stop digits")] * refused
 
 
 def test_a_guard_has_no_port_that_only_root_may_use(tree: Tree) -> None:

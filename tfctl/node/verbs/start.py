@@ -31,6 +31,10 @@ from ..wire import Plan, PlannedTask
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
 #: Timeout in seconds of the one systemctl call that starts all units.
 _LAUNCH_S = 90.0
+#: How long (s) the guard of a job that has just ended may take to leave.
+_LEAVES_S = 15.0
+#: How often to look whether it has (s).
+_LOOK_S = 0.2
 #: Seconds that another host's mark may take to appear on a shared file system.
 _SEEN_S = 2.0
 
@@ -277,15 +281,27 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
             reservation = reservation._replace(stored=plan.code or "")
         checks.programs(system, plan)
         reservation = reservation._replace(made=tuple(_make_output(system, plan)))
-        with reservations.lock(system):
-            reservations.sweep(system)
-            checks.free(system, plan)
-            return reservation, _take(system, plan, reservation)
+        return reservation, _take_when_unguarded(system, plan, reservation)
     except BaseException:
         if incoming:
             incoming.close()  # it holds the code, which could not be removed
         reservations.undo_preparation(system, reservation)
         raise
+
+
+def _take_when_unguarded(system: System, plan: Plan, reservation: Reservation) -> int:
+    """Take the reservation. If the job has just ended, first let its guard leave."""
+    until = time.monotonic() + _LEAVES_S
+    while True:
+        try:
+            with reservations.lock(system):
+                reservations.sweep(system)
+                checks.free(system, plan)
+                return _take(system, plan, reservation)
+        except checks.StillGuarded:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_LOOK_S)
 
 
 def _take(system: System, plan: Plan, reservation: Reservation) -> int:
@@ -323,7 +339,7 @@ def _make_output(system: System, plan: Plan) -> list[str]:
 def _remove_previous_attempt(system: System, plan: Plan) -> None:
     """Remove the previous attempt's units, which have ended, and its guard unless that one starts this attempt."""
     job = plan.job
-    if plan.guard or not plan.record.guard:
+    if guards.replaced(plan):
         guards.remove(system, job)
     remove_units(system, job, [unit.task for unit in installed_units(system, job)], keep_restart_files=True)
 
