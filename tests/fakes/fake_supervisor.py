@@ -95,18 +95,18 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         again = again and _status(manager, name) not in unit.get("RestartPreventExitStatus", "").split()
         limited = unit.get("StartLimitIntervalSec") != "0"  # systemd.unit(5): 0 disables the limit
         may = not limited or restarts < int(unit.get("StartLimitBurst", "5")) - 1
-        if again and not manager.stopping(name) and may:
-            restarts += 1
+        if again and not manager.stopping(name):
             manager.update(name, ActiveState="activating", SubState="auto-restart")
             until = time.monotonic() + seconds(unit.get("RestartSec", "100ms"))
             while time.monotonic() < until and not manager.stopping(name):
                 time.sleep(0.005)
-            if not manager.stopping(name):
+            if manager.stopping(name):
+                result = "success"
+            else:  # systemd looks at its limit only now, and counts the restart that it prevents
+                restarts += 1
                 manager.update(name, NRestarts=restarts)
-                continue
-            result = "success"
-        elif again and not manager.stopping(name):
-            manager.update(name, NRestarts=restarts + 1)  # systemd counts the restart that its limit prevents
+                if may:
+                    continue
         manager.stopped(name)
         # Change the state once: whoever waits for the end may start the unit again at once.
         if result == "success":  # systemd forgets all of a unit that ended well

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.node.test_node_guard_messages import local_node_part
 from tfctl.node import wire
 from tfctl.node.guard import keys
 from tfctl.node.guard.host_access import HostAccess
@@ -182,6 +184,22 @@ def test_guard_stops_checking_ports_when_all_servers_listen(tmp_path: Path) -> N
     table.unlink()
     assert not member._more_tasks_listen()
     assert member._listening == (PS,)
+
+
+@pytest.mark.parametrize(("state", "patience"), [("starting", 2.0), ("running", 30.0)])
+def test_guard_soon_looks_again_at_a_task_that_systemd_may_not_start_again(
+    state: wire.TaskStateName, patience: float, tmp_path: Path
+) -> None:
+    """When systemd gives up a task that it was about to start again, no file changes."""
+    of = record()
+    task = wire.TaskStatus(*PS, state, None, None, 2.0, None, 0)
+    seen = wire.JobStatus("digits", 1, of.run, of, None, (task,))
+    with local_node_part(tmp_path, wire.line(wire.Shown((seen,)))) as (here, run):
+        run(here.show())
+        run(asyncio.sleep(patience - 0.5))
+        assert not here.changed()
+        run(asyncio.sleep(1.0))
+        assert here.changed()
 
 
 def line(to_head: bool, nonce: str = "b" * 32) -> tuple[keys.Sealer, keys.Opener]:

@@ -19,6 +19,9 @@ from ..system import System
 
 #: Ask for the states at least this often (s), in case a change has left no trace in a file, as on a full disk.
 _ANYWAY_S = 30.0
+#: The same while a task is about to start. systemd gives it up without a trace if its last run has failed: it stays in
+#: `auto-restart` for RestartSec=, which is 2 s, before it fails.
+_STARTING_S = 2.0
 #: How long (s) the node part may take for an answer or a beat.
 _SILENCE_S = wire.SILENCE_S
 
@@ -36,7 +39,7 @@ class HostAccess:
         self.job, self.host = job, host
         self._system = system
         self._seen: object = None
-        self._asked = 0.0
+        self._asked, self._patience = 0.0, _ANYWAY_S
         self._prepared: _Session | None = None
         self._beating: asyncio.Task[None] | None = None
 
@@ -44,7 +47,7 @@ class HostAccess:
 
     def changed(self) -> bool:
         """Return whether something may have changed since the last `show`."""
-        return self._signature() != self._seen or time.monotonic() - self._asked > _ANYWAY_S
+        return self._signature() != self._seen or time.monotonic() - self._asked > self._patience
 
     def _signature(self) -> object:
         """Return the times and sizes of the files that say what has happened to the latest attempt."""
@@ -75,6 +78,8 @@ class HostAccess:
             shown = await session.expect(wire.Shown)
         self._seen, self._asked = seen, asked
         found = shown.jobs[0] if shown.jobs else None
+        starting = found is not None and any(task.state == "starting" for task in found.tasks)
+        self._patience = _STARTING_S if starting else _ANYWAY_S
         if found is not None and found.record.guard is None:
             raise RequestFailed(f"attempt {found.attempt} of {self.job} was started without a guard")
         return found
