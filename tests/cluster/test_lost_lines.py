@@ -68,6 +68,47 @@ def test_logs_says_that_the_last_lines_are_missing_when_journald_fails_to_write_
     assert "node1: journald did not confirm that all lines are written; its last lines are missing" in found.err
 
 
+#: A server on node1 that prints its last line, and goes on, once a file is there, and a chief on node2 that then ends.
+QUIET = """\
+command: [sh, -c, "echo first; until test -e {end}; do sleep 0.05; done; echo last; exec sleep 600"]
+roles:
+  chief: {replicas: 1, hosts: node2, command: [sh, -c, "until test -e {end}; do sleep 0.05; done; sleep 1"]}
+  server: {replicas: 1, hosts: node1}
+policy: {success: chief}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "out", "left"),
+    [
+        (("logs", "-f", "-j", "quiet"), "server/0 │ first\nserver/0 │ last\n", ["tfctl-quiet-server-0.service"]),
+        (("wait", "quiet"), "", []),
+    ],
+    ids=["logs", "wait"],
+)
+def test_the_end_of_a_job_is_complete_although_a_connection_has_died_silently(
+    words: tuple[str, ...], out: str, left: list[str], hosts: Hosts
+) -> None:
+    """As while a laptop sleeps. Only reading the last lines, or stopping the server, shows that it has."""
+    end = hosts.folder / "quiet.end"
+    end.unlink(missing_ok=True)
+    with hosts.behind_relay("node1") as relay:
+        hosts.ok("start", hosts.file("quiet", QUIET.replace("{end}", str(end))))
+        wait_until(lambda: "first" in hosts.ok("logs", "-j", "quiet"))
+        with hosts.begin(*words) as client:
+            client.until(out=out.partition("\n")[0])
+            for _ in range(4):  # the first looks are for the attempt; it then follows the states of the tasks
+                for name in ("node1", "node2"):
+                    hosts.forget(name)
+                wait_until(lambda: hosts.shown("node1") and hosts.shown("node2"), lambda: client.err)
+            relay.forget()
+            end.touch()
+            done = client.done()
+    assert (done.code, done.out) == (0, out), done.err
+    assert "not everything was stopped" not in done.err
+    assert hosts.alive() == left
+
+
 def test_a_line_is_printed_whole_when_journald_has_split_it(hosts: Hosts) -> None:
     """journald splits the line after 49,152 bytes, here within a character."""
     script = f"""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -144,13 +144,16 @@ class _Follower:
             self._put(None)
 
     def _follow(self) -> None:
-        pause = _RETRY_S
+        pause, again = _RETRY_S, False
         while not self._gone.is_set():
             last = self._over.is_set()
             try:
                 self._stream(follow=not last)
                 pause = _RETRY_S
             except TfctlError as error:
+                if last and not again and isinstance(error, Unreachable):
+                    again = True  # the connection had died, and is closed now: read the rest over a new one
+                    continue
                 if not self._goes_on(error, last):
                     break
             if last:
@@ -190,7 +193,7 @@ class _Follower:
     def _stream(self, follow: bool) -> None:
         host = self._source.host
         connection, states = self._fleet.connection(host), follow and self._answers.expects(host)
-        with closed_when_silent(connection) if states else nullcontext():
+        with closed_when_silent(connection):
             self._session = self._source.open(connection, follow, states, self._collect if follow else 0.0)
             self._read(connection, self._session, follow)
 

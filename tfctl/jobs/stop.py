@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfctl.errors import NotFound, PreflightFailed, TfctlError, Unreachable, together
+from tfctl.jobs.answers import closed_when_silent
 from tfctl.jobs.state import unknown
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet, HostOutcome
@@ -38,8 +39,9 @@ def stop(
     def mark(connection: Connection) -> wire.Marked:
         host = connection.host.name
         chosen = None if tasks is None else tuple(tasks[host])
-        sessions[host] = open_session(connection, wire.StopRequest(job, attempt, chosen, run, hold=True))
-        return sessions[host].expect(wire.Marked, wire.SILENCE_S)
+        with closed_when_silent(connection):
+            sessions[host] = open_session(connection, wire.StopRequest(job, attempt, chosen, run, hold=True))
+            return sessions[host].expect(wire.Marked, wire.SILENCE_S)
 
     def end(connection: Connection) -> wire.Stopped:
         session = sessions[connection.host.name]

@@ -299,11 +299,25 @@ def clean(
     if not tasks:
         return Cleaned()
     try:
-        stopped = stop(fleet, ended.job, tasks, ended.attempt, ended.run)
+        stopped = _stop_tasks(fleet, ended, tasks)
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` stops the rest")
         return Cleaned()
     return Cleaned([task.name for task in chosen], [task for task in chosen if str(task) in stopped])
+
+
+def _stop_tasks(fleet: Fleet, ended: JobState, tasks: Mapping[str, Sequence[wire.TaskName]]) -> Collection[str]:
+    """Stop these tasks, by host, and return the names of those that ran. Ask hosts that do not answer once more: the
+    connections to them may have died while this machine slept, and are closed now."""
+    try:
+        return stop(fleet, ended.job, tasks, ended.attempt, ended.run)
+    except Unreachable as error:
+        silent = {host: chosen for host, chosen in tasks.items() if host in error.hosts}
+        if not silent:
+            raise
+    reached = {name for host, chosen in tasks.items() if host not in silent for name in chosen}
+    stopped = [str(task) for task in ended.tasks if task.alive and task.name in reached]
+    return [*stopped, *stop(fleet, ended.job, silent, ended.attempt, ended.run)]
 
 
 def _judged_again(fleet: Fleet, ended: JobState) -> JobState:
