@@ -133,6 +133,13 @@ def test_a_session_skips_lines_before_the_first_message_that_are_not_messages(ss
         assert isinstance(node.receive(WAIT), wire.Kept)
 
 
+@pytest.mark.parametrize("said", ["Welcome to node2! ", r"\033]0;ops@node2\007", "{", '[1] {"a": 1}', '{"kept": '])
+def test_a_session_skips_text_without_a_newline_before_the_first_message(sshd: Sshd, said: str) -> None:
+    with session_with(sshd, f"printf '{said}'\n" + says({"kept": {}}, {"hello": HELLO})) as node:
+        assert isinstance(node.receive(WAIT), wire.Kept)
+        assert isinstance(node.receive(WAIT), wire.Hello)
+
+
 def test_a_session_quotes_what_it_skipped_when_no_message_follows(sshd: Sshd) -> None:
     with (
         session_with(sshd, "echo Welcome; sleep 60") as node,

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from tfctl.errors import Exit, PreflightFailed, TfctlError, Unreachable, of_exit
@@ -27,6 +28,8 @@ _END_S = 10.0
 _FOREIGN_LINES = 1000
 #: How many of the last of these are kept for an error, and how many bytes of each.
 _KEPT_LINES, _KEPT_BYTES = 20, 200
+#: Places in such a line at which the first message may begin.
+_PLACES = 100
 _REMEDY = "tfctl provision INVENTORY --tags job_host"
 
 
@@ -115,7 +118,8 @@ class Session:
     def receive(self, timeout: float) -> wire.NodeMessage:
         """Return the next message other than a beat. Each beat restarts ``timeout`` (seconds).
 
-        Before the first message, skip lines that are no object of JSON: a login shell's startup files may print them.
+        Before the first message, skip lines that are no object of JSON, and text before it in its line: a login shell's
+        startup files may print them.
         Raises the node's own error as a TfctlError (`as_error`), PreflightFailed for a line that is not a message, and
         Unreachable on timeout.
         """
@@ -123,10 +127,13 @@ class Session:
             line = self._next_line(timeout)
             if not line.endswith(b"\n"):
                 raise self._ended(line)
-            if not self._started and self._skipped_count < _FOREIGN_LINES and not _is_object(line):
-                self._skipped.append(line[:_KEPT_BYTES].rstrip() + b"\n")
-                self._skipped_count += 1
-                continue
+            if not self._started and self._skipped_count < _FOREIGN_LINES:
+                found = _object_in(line)
+                if not found:
+                    self._skipped.append(line[:_KEPT_BYTES].rstrip() + b"\n")
+                    self._skipped_count += 1
+                    continue
+                line = found
             message = self._decoded(line)
             if isinstance(message, wire.Error):
                 raise as_error(self.host, message)
@@ -238,12 +245,19 @@ class Session:
         )
 
 
-def _is_object(line: bytes) -> bool:
-    try:
+def _object_in(line: bytes) -> bytes:
+    """Return the line if it is an object of JSON, else the message at its end, or an empty string if there is none.
+
+    What was printed before the message may have no newline, such as an escape sequence that sets the title of a window.
+    """
+    with suppress(wire.Malformed):
         wire.parse(line)
-    except wire.Malformed:
-        return False
-    return True
+        return line
+    for found in islice(re.finditer(rb'\{"', line), _PLACES):
+        with suppress(wire.Malformed):
+            wire.node_message(line[found.start() :])
+            return line[found.start() :]
+    return b""
 
 
 def _not_run(host: str, output: str, status: int) -> PreflightFailed | None:
