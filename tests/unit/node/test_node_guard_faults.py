@@ -411,6 +411,13 @@ FAULTS = {
         {ALL: ("failed", 100, "exit code 7; attempt 2 could not be started: node2 does not answer")},
         FAILED, ", max_attempts: 2",
     ),
+    # The head learns only after the deadline that it could not start the attempt.
+    "a host is cut off until no time is left for the next attempt": Fault(
+        (wait(5), first_fails, wait(5), cut(2)),
+        (wait(SHORT), heal),
+        {ALL: ("failed", 100, "exit code 7; attempt 2 could not be started: node2 .*; the deadline leaves no time")},
+        FAILED, ", deadline: 25s, max_attempts: 2", within=LEASE + 15,
+    ),
     "a server does not listen in time": Fault(
         (deafen(3), wait(25)), (), {SERVED: DEAF}, stopped=DEAF, policy=", start_timeout: 20s"
     ),

@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -152,3 +153,21 @@ def test_all_guards_of_a_large_job_can_connect_to_the_head_at_once(tmp_path: Pat
         length = int.from_bytes(asyncio.run(look())[BACKLOG], sys.byteorder)
     [wanted] = re.findall(r"^Backlog=([0-9]+)$", guards._PEERS, re.MULTILINE)
     assert length == min(int(wanted), int(Path("/proc/sys/net/core/somaxconn").read_text()))
+
+
+def test_no_attempt_begins_after_the_deadline_of_the_job(tmp_path: Path) -> None:
+    """As when the guard has been killed before the attempt, and is started again late."""
+    record = wire.decode(wire.Record, guarded(deadline=60)["record"])
+    system = System(prefix=str(tmp_path))
+    system.at(names.guard_dir("digits", 1)).mkdir(parents=True)
+    failed = wire.TaskStatus("worker", 0, "failed", 7, None, 1.0, 2.0, 0)
+    seen = wire.JobStatus("digits", 1, RUN, record, None, (failed,), True, wire.GuardReport(retry_at=1.0), True)
+
+    async def step() -> None:
+        await Head(HostAccess("digits", "node1", system), b"", seen, time.time() - 61.0)._step()
+
+    asyncio.run(step())
+    found = guards.report(system, "digits", 1)
+    assert found
+    assert found.reason == "worker/0 on node1 failed with exit code 7; the deadline has passed"
+    assert (found.retry_at, found.final) == (None, True)

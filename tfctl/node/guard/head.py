@@ -286,6 +286,9 @@ class Head:
             await self._stop_everywhere()
             await self._finish(view)
             return True
+        if self._is_past_deadline():
+            self._give_up_retry(f"{rules.verdict(view).reason}; the deadline has passed")
+            return False
         guard = self._guard._replace(number=self._guard.number + 1)
         record = self._record._replace(
             attempt=self._record.attempt + 1, run=secrets.token_hex(4), started=time.time(), guard=guard
@@ -306,19 +309,28 @@ class Head:
         return False
 
     def _retry_later(self, why: str, trouble: str) -> None:
-        """Try again until the lease has passed, then fail the job."""
+        """Try again until the lease or the deadline has passed, then fail the job."""
         now = time.monotonic()
         if self._retry_until is None:  # this guard was started again
             self._retry_until = now + self._guard.lease
-        if now < self._retry_until:
-            tried_for = now - (self._retry_until - self._guard.lease)
-            pause = max(_AGAIN_S, tried_for)  # twice as long each time
+        tried_for = now - (self._retry_until - self._guard.lease)
+        pause = max(_AGAIN_S, tried_for)  # twice as long each time
+        late = self._is_past_deadline(within=pause)
+        if now < self._retry_until and not late:
             self._retry_in(pause)
             self._here.note(self._record.attempt, "retry", f"{trouble}; trying again in {pause:.0f} s")
             self._report()
             return
+        self._give_up_retry(f"{why}; {trouble}{'; the deadline leaves no time to try again' if late else ''}")
+
+    def _is_past_deadline(self, within: float = 0.0) -> bool:
+        """Return whether the deadline of the job has passed, or passes ``within`` so many seconds."""
+        return self._guard.deadline is not None and time.monotonic() - self._began + within > self._guard.deadline
+
+    def _give_up_retry(self, reason: str) -> None:
+        """Fail the job in place of its next attempt."""
         self._retry_at, self._final = None, True  # noted, so that it holds after a restart of this guard
-        self._fail(f"{why}; {trouble}")
+        self._fail(reason)
 
     def _fail(self, reason: str) -> None:
         """Record why the job has failed, where it does not follow from the tasks' states."""
