@@ -13,7 +13,7 @@ from tfctl.node import wire
 from tfctl.node.guard import keys
 from tfctl.node.guard.host_access import HostAccess
 from tfctl.node.guard.member import Member
-from tfctl.node.guard.rules import Finish, Retry, StopEverywhere, StopTasks, View, next_action
+from tfctl.node.guard.rules import Finish, Retry, StopEverywhere, StopTasks, View, next_action, verdict
 from tfctl.node.system import System
 
 CHIEF, PS, WORKER = ("chief", 0), ("ps", 0), ("worker", 0)
@@ -122,6 +122,11 @@ def test_there_is_no_other_attempt_once_the_next_one_could_not_be_started() -> N
     )
     assert isinstance(next_action(seen), Retry)
     assert next_action(seen._replace(final=True)) == Finish()
+
+
+def test_a_job_that_the_guard_has_failed_ended_when_it_did() -> None:
+    found = verdict(view("stopped", "stopped", "stopped", failure="it was not up in time", failed_at=7.0))
+    assert (found.state, found.reason, found.finished) == ("failed", "it was not up in time", 7.0)
 
 
 def test_there_is_no_other_attempt_after_a_stop_or_the_deadline() -> None:

@@ -134,7 +134,7 @@ class Head:
         view = rules.View(
             self._record, tasks, self._stopped(), now - self._began, now - self._attempt_began,
             listened=self._listened, cleaned=self._cleaned, failure=self._failure, final=self._final,
-            watched_for=now - self._watched_since,
+            watched_for=now - self._watched_since, failed_at=self._failed_at,
         )  # fmt: skip
         return view._replace(ended_for=self._ended_for(rules.verdict(view).state))
 

@@ -27,7 +27,7 @@ class View(NamedTuple):
     ``ended_for``: how long ago the verdict was first final. ``listened``: the tasks that have been seen to listen.
     ``watched_for``: how long this guard has watched the attempt since it was started, or started again.
     ``cleaned``: the tasks that were stopped after the verdict. ``failure``: why the guard has failed the job, or empty.
-    ``final``: the next attempt could not be started.
+    ``failed_at``: when it did, in epoch seconds. ``final``: the next attempt could not be started.
     """
 
     record: wire.Record
@@ -39,6 +39,7 @@ class View(NamedTuple):
     listened: Collection[wire.TaskName] = ()
     cleaned: Collection[wire.TaskName] = ()
     failure: str = ""
+    failed_at: float | None = None
     final: bool = False
     watched_for: float = float("inf")
 
@@ -78,7 +79,7 @@ Action = Union[StopTasks, GiveUp, StopEverywhere, Retry, Finish]
 def verdict(view: View) -> judge.Verdict:
     """Return the state of the job."""
     if view.failure:
-        return judge.Verdict("failed", view.failure)
+        return judge.Verdict("failed", view.failure, view.failed_at)
     return judge.judge(view.record, view.tasks, view.stopped)
 
 
