@@ -154,7 +154,8 @@ class SimulatedHost:
         report = guards.report(self.system, self.job, number)
         unfinished = {name for name, one in found.tasks.items() if one.state in judge.ALIVE}
         (found.overdue if overdue else found.marked).update(unfinished & set(found.tasks if tasks is None else tasks))
-        if tasks is None and (unfinished or (self.guard is not None and report and report.retry_at is not None)):
+        watched = self.guarded and found.stopped is None and not (report and report.over)
+        if tasks is None and (unfinished or watched):
             found.stopped = found.stopped or self._time()
             jobstore.mark(self.system, self.job, number)
         self._touch(found)

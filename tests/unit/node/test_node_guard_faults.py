@@ -330,10 +330,11 @@ FAULTS = {
         (wait(5), deciders_succeed, wait(20), kill_guards(1)),
         (wait(10), kill_guards(1)), {DRAINED: SUCCEEDED}, SUCCEEDED, within=DRAIN - 30 + 5,
     ),
-    # Clients cannot ask one of the deciders of multi_worker_mirrored while its host is off.
+    # Clients cannot ask one of the deciders of multi_worker_mirrored while its host is off. They know
+    # only that the job was stopped.
     "a host is powered off while the last tasks finish": Fault(
         (wait(5), deciders_succeed, wait(5), power_off(3)), (wait(LEASE + 50), power_on(3)), {DRAINED: SUCCEEDED},
-        {SPARE: SUCCEEDED, EVERY_WORKER: ("unknown", 101, "^no answer from node3$")},
+        {SPARE: SUCCEEDED, EVERY_WORKER: STOPPED},
     ),
     # The other guards know that the job has succeeded. Clients know it again once they can ask the head's host.
     "the head is powered off while the last tasks finish": Fault(
@@ -388,7 +389,7 @@ FAULTS = {
         (wait(5), first_fails, wait(20)), (first_fails,), {ALL: FAILED}, STOPPED, ", max_attempts: 2"
     ),
     "the head is powered off before the next attempt": Fault(
-        (wait(5), first_fails, wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}, CONTACT, ", max_attempts: 2"
+        (wait(5), first_fails, wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}, STOPPED, ", max_attempts: 2"
     ),
     "the head is rebooted before the next attempt": Fault(
         (wait(5), first_fails, wait(5), power_off(1), wait(2), power_on(1)),
@@ -587,6 +588,21 @@ def test_stop_that_marks_the_job_as_the_next_attempt_begins_cancels_it(strategy:
         run.hosts.advance(2)
         run.hosts.end_marked(marked)
         run.hosts.until_over(30)
+        agrees(run.hosts.outcome(), FAILED)
+        assert not run.hosts.network.tracebacks
+
+
+@pytest.mark.parametrize("strategy", ALL)
+def test_stop_that_does_not_reach_the_head_cancels_the_next_attempt(strategy: str, tmp_path: Path) -> None:
+    """It deletes the restart files of the hosts that it reaches."""
+    run = make_run(tmp_path, strategy, ", max_attempts: 2")
+    with run.hosts.running():
+        run.hosts.start()
+        for step in (wait(5), first_fails, wait(5)):
+            step(run)
+        run.hosts.end_marked({name: host.mark(None) for name, host in run.hosts.hosts.items() if name != "node1"})
+        run.hosts.until_over(30)
+        assert [*run[1].attempts] == [1]
         agrees(run.hosts.outcome(), FAILED)
         assert not run.hosts.network.tracebacks
 

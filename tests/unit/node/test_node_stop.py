@@ -186,16 +186,30 @@ def test_a_task_that_a_guard_has_stopped_has_the_reason(tree: Tree) -> None:
     assert "reason" not in tree.states()["worker/0"]
 
 
-def test_stop_between_two_attempts_is_among_the_events(tree: Tree) -> None:
+@pytest.mark.parametrize(
+    ("guard", "noted", "marked"),
+    [
+        ("active", {"retry_at": 1.8e9}, True),
+        ("active", None, True),  # only the head knows that an attempt is about to begin, or that others still run
+        ("active", {"over": True}, False),
+        ("failed", None, False),
+    ],
+    ids=["head", "other-host", "over", "died"],
+)
+def test_stop_marks_a_job_whose_tasks_here_have_ended_if_its_guard_has_more_to_do(
+    guard: str, noted: dict[str, object] | None, marked: bool, tree: Tree
+) -> None:
     tree.run(guarded(make_plan(make_task(command=sh("exit 3")))))
     tree.wait_for("worker/0", "failed")
-    report = tree / names.guard_dir("digits", 1) / "report.json"
-    report.write_text(json.dumps({"retry_at": time.time() + 10}))
-    assert tree.ask("stop", **STOP) == {"attempt": 1, "tasks": [], "left": []}
+    (tree / f"manager/{names.guard_service('digits')}.state").write_text(f"ActiveState={guard}\n")
+    if noted:
+        (tree / names.guard_dir("digits", 1) / "report.json").write_text(json.dumps(noted))
+    for _ in range(2):
+        assert tree.ask("stop", **STOP) == {"attempt": 1, "tasks": [], "left": []}
     [shown] = tree.ask("show", job="digits", attempt=None, follow=False)["jobs"]
-    assert shown["stopped"] is not None
-    last = tree.ask("events", job="digits")["events"][-1]
-    assert (last["event"], last["role"]) == ("stop", None)
+    assert (shown["stopped"] is not None) == marked
+    stops = [event["role"] for event in tree.ask("events", job="digits")["events"] if event["event"] == "stop"]
+    assert stops == [None] * marked
 
 
 def test_stop_keeps_how_a_task_had_ended(tree: Tree) -> None:

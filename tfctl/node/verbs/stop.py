@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Callable
 
-from .. import fields, guards, jobstore, names, reservations, restart_files, sockets, states, statuses, wire
+from .. import fields, guards, jobstore, names, reservations, restart_files, sockets, statuses, wire
 from ..exits import Exit
 from ..judge import ALIVE
 from ..session import Gone, NodeSession, RequestRefused
@@ -146,8 +146,8 @@ def _await_guards(system: System, record: wire.Record, beat: Callable[[], object
 
     A task there that fails because those of this host have ended would otherwise count as failed, and the job too.
     """
-    marked, unit = jobstore.marked(system, record.job, record.attempt), names.guard_service(record.job)
-    has_guards = len({task.host for task in record.tasks}) > 1 and states.is_live(system.show([unit])[unit])
+    marked = jobstore.marked(system, record.job, record.attempt)
+    has_guards = len({task.host for task in record.tasks}) > 1 and guards.is_live(system, record.job)
     if marked is None or not has_guards:
         return
     until = time.monotonic() + min(_GUARDS_S, marked + _GUARDS_S - time.time())
@@ -176,7 +176,8 @@ def _mark(
     *,
     whole: bool,
 ) -> list[str]:
-    """Mark unfinished tasks as stopped; return why marking failed. A task that ended by itself keeps its result.
+    """Mark unfinished tasks as stopped, and the job if it goes on; return why marking failed. A task that has ended
+    keeps its result.
 
     A failure, such as a full disk, must not keep the tasks from being ended.
     """
@@ -184,7 +185,7 @@ def _mark(
     found = statuses.of_tasks(system, record, {unit.task: unit.properties for unit in units})
     unfinished = [one.name for one in found if one.state in ALIVE]
     stopped = [task for task in tasks if task in unfinished]
-    marks_job = whole and (bool(unfinished) or _awaits_retry(system, job, attempt))
+    marks_job = whole and (bool(unfinished) or _is_watched(system, job, attempt))
     try:
         for task in stopped:
             mark = jobstore.mark_overdue if request.overdue else jobstore.mark
@@ -198,10 +199,10 @@ def _mark(
     return []
 
 
-def _awaits_retry(system: System, job: str, attempt: int) -> bool:
-    """Return whether the guard is about to start the next attempt."""
-    found = guards.report(system, job, attempt)
-    return found is not None and found.retry_at is not None and bool(guards.installed(system, job))
+def _is_watched(system: System, job: str, attempt: int) -> bool:
+    """Return whether the guard here has more to do for the attempt: other hosts may have tasks, or the next attempt may
+    begin. The mark then tells the guards that the job was stopped, wherever the client has not reached them."""
+    return attempt == jobstore.latest(system, job) and guards.is_needed(system, job)
 
 
 def _is_by_its_guard(later: wire.Record | None, record: wire.Record) -> bool:
@@ -211,8 +212,7 @@ def _is_by_its_guard(later: wire.Record | None, record: wire.Record) -> bool:
 
 def _remove_guard(system: System, job: str, *, everywhere: bool) -> None:
     """Remove the guard if it is not needed or does not run. Otherwise it stops the other hosts and then leaves."""
-    unit = names.guard_service(job)
-    if guards.installed(system, job) and (everywhere or not states.is_live(system.show([unit])[unit])):
+    if guards.installed(system, job) and (everywhere or not guards.is_live(system, job)):
         guards.remove(system, job)
 
 
