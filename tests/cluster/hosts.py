@@ -146,7 +146,7 @@ class Hosts:
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             code = main.run(_with_inventory(words, inventory))
         done = Done(code, out.getvalue(), err.getvalue())
-        assert "defect" not in done.err, done.err
+        assert "this is a bug in tfctl" not in done.err, done.err
         return done
 
     def ok(self, *words: object) -> str:

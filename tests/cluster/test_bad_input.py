@@ -311,7 +311,6 @@ def test_commands_reject_words_that_they_do_not_know(words: str, code: int, said
         "status never-was", "logs -j never-was", "wait never-was", "stop never-was", "restart never-was",
         "events never-was", "prune never-was", "report never-was", "pull never-was", "tensorboard never-was",
         "exec never-was worker 0 -- true", "ssh never-was worker 0", "forward never-was worker 0:1",
-        "nodes -j never-was",
     ],
 )  # fmt: skip
 def test_every_command_for_jobs_prints_an_error_as_an_object(words: str, hosts: Hosts) -> None:

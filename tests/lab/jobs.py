@@ -66,7 +66,7 @@ class Jobs:
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr
-        assert "defect" not in done.stderr, done.stderr
+        assert "this is a bug in tfctl" not in done.stderr, done.stderr
         return done
 
     def ok(self, *words: object, timeout: float = 90) -> str:

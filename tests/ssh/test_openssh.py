@@ -178,7 +178,7 @@ def test_an_option_that_ssh_does_not_know_is_reported(sshd: Sshd) -> None:
 def test_a_host_with_a_password_in_the_inventory_is_refused(sshd: Sshd) -> None:
     with pytest.raises(BadFile, match=r"^node1: the inventory has a password \(ansible_password\)") as caught:
         connect(sshd.host(password=True))
-    assert "take the password out of the inventory" in caught.value.remedy
+    assert "remove the password from the inventory" in caught.value.remedy
     assert not sshd.connections
 
 

@@ -42,7 +42,7 @@ class Channel:
 class Connection:
     is_root = True
 
-    def exec(self, _words: Sequence[str]) -> Channel:
+    def exec(self, _words: Sequence[str], _window: int | None = None) -> Channel:
         return Channel()
 
 

@@ -29,7 +29,8 @@ from tfctl.node.wire import RecordedTask, TaskStatus
 from tfctl.report.read import run_figures
 status = TaskStatus("worker", 0, "running", exit_code=None, signal=None, started=1.0, finished=None, restarts=0)
 task = TaskState(RecordedTask("worker", 0, "a", "10.0.0.1", 2222, "tfctl-first-worker-0.service"), status)
-job = SimpleNamespace(job="first", attempt=1, record=SimpleNamespace(strategy="ring"), state="running", tasks=[task])
+record = SimpleNamespace(strategy="ring", guard=None)
+job = SimpleNamespace(job="first", attempt=1, record=record, state="running", tasks=[task])
 found = run_figures(job, {}, 2.0)
 print(found.synchronous, found.tasks[0].computes)
 """

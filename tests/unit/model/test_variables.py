@@ -16,7 +16,7 @@ from tfctl.model.job import Job
 from tfctl.model.layout import lay_out
 from tfctl.model.load import load
 from tfctl.model.masking import command, masked, without_user_info
-from tfctl.model.variables import ExternalVariables, outside
+from tfctl.model.variables import ExternalVariables, external
 
 HEAD = "name: digits\nstrategy: custom\nstack: none\ncommand: run\nroles: {worker: 1, other: {env: {B: role}}}\n"
 
@@ -74,7 +74,7 @@ def test_placeholders_are_filled_in_the_values_of_the_job_file_alone(tmp_path: P
 
 
 def test_options_have_a_value_or_take_it_from_the_shell() -> None:
-    found = outside(["A=1=2", "B", "C="], {"B": "shell", "D": "shell"})
+    found = external(["A=1=2", "B", "C="], {"B": "shell", "D": "shell"})
     assert dict(found.given) == {"A": "1=2", "B": "shell", "C": ""}
 
 
@@ -90,7 +90,7 @@ def test_options_have_a_value_or_take_it_from_the_shell() -> None:
 )
 def test_an_option_that_is_refused_is_named_without_its_value(word: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        outside([word], {})
+        external([word], {})
     assert str(caught.value).startswith(sentence)
     assert "hunter2" not in str(caught.value)
 
