@@ -12,7 +12,7 @@ FAULTS = [
     ("roles: {worker: {replica: 1}}", "roles/worker/replica: unknown key; did you mean `replicas`?"),
     ("roles: {worker: 0}", "roles/worker/replicas: should be greater than or equal to 1, not 0"),
     ("roles: {worker: two}", "roles/worker: should be a mapping of keys to values, not 'two'"),
-    ("roles: {worker: {replicas: 1, per_host: 1}}", "replicas and per_host are two ways"),
+    ("roles: {worker: {replicas: 1, per_host: 1}}", "set either replicas or per_host, not both"),
     ("roles: {wor-ker: 1}", "'wor-ker' is not a role"),
     ("roles: {}", "roles: Dictionary should have at least 1 item"),
     ("name: a/b", "'a/b' is not a job name"),

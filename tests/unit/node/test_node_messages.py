@@ -169,7 +169,7 @@ def test_a_session_keeps_little_of_what_it_skips() -> None:
     session = Session(Chatter())  # type: ignore[arg-type]
     tracemalloc.start()
     try:
-        with pytest.raises(TfctlError, match=r"ended with status 1: 0x+$") as caught:
+        with pytest.raises(TfctlError, match=r"ended with status 1: 0x+\n") as caught:
             session.receive(1.0)
         assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     finally:
