@@ -97,10 +97,10 @@ def keep(built: Path, result: Path) -> None:
 
 
 def is_built(path: Path) -> bool:
-    """Return whether the file is a result of an earlier run, and not something that another user put there."""
+    """Return whether this is a regular file of this user."""
     with contextlib.suppress(FileNotFoundError):
         info = os.lstat(path)
-        return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()  # the directory is world-writable
+        return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
     return False
 
 

@@ -303,8 +303,8 @@ def test_provision_rebuilds_a_damaged_environment_even_after_an_interruption(clu
     assert provision(cluster, "--limit", "node3", "--check")[1]["changed"] == 0
     expected_state.tensorflow(node3, "tf2.15", "3.11")
     cluster.shell("node3", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
-    left = cluster.shell("node3", "sudo ls -A /opt/tfctl/stacks /var/tmp | grep -E 'part|old|tar$' || true")
-    assert left == ""
+    left = "sudo ls -A /opt/tfctl/stacks /var/cache/tfctl-sent | grep -E 'part|old|tar$' || true"
+    assert cluster.shell("node3", left) == ""
 
 
 @pytest.mark.timeout(300)  # it runs the playbook twice

@@ -241,7 +241,7 @@ def test_provision_completes_after_tfctl_and_ansible_were_killed(pair: Lab, task
     assert report["exit"] == 0 and report["changed"] > 0, report
     assert provision(pair, inventory)["changed"] == 0
     pair.shell("node2", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
-    left = "sudo ls -A /opt/tfctl/stacks /var/tmp /usr/local/lib/tfctl | grep -E 'part|old|tar$' || true"
+    left = "sudo ls -A /opt/tfctl/stacks /var/cache/tfctl-sent /usr/local/lib/tfctl | grep -E 'part|old|tar$' || true"
     assert pair.shell("node2", left) == ""
 
 

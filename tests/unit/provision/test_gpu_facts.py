@@ -295,7 +295,7 @@ def has_tfctls_driver(fake: FakeHost) -> None:
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": dict.fromkeys(names, "535.261.03-1")}))
     fake.packages(*(f"hi {name} 535.261.03-1 {DEBIANS}" for name in names))
     fake.put("proc/driver/nvidia/version", PROPRIETARY.replace("535.161.07", "535.261.03"))
-    fake.program("nvidia-smi", 'echo "GPU-1, NVIDIA A100 80GB PCIe, 8.0, 535.261.03, Disabled, Enabled"')
+    fake.program("nvidia-smi", 'echo "GPU-1, 8.0, 535.261.03, Disabled, Enabled, NVIDIA A100 80GB PCIe"')
     for path in (tfctl_gpu_facts.BLACKLIST, tfctl_gpu_facts.UNIT, "usr/bin/nvidia-modprobe"):
         fake.put(path, "")
     fake.put("run/nvidia-persistenced/socket", "")
@@ -324,7 +324,7 @@ def test_driver_stays_its_owners_after_tfctl_has_added_a_fabric_manager(
     fake.device("0000:17:00.0", "2330", "030200")
     fake.device("0000:18:00.0", "22a3", "068000")
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
-    fake.program("nvidia-smi", 'echo "GPU-1, NVIDIA H100 80GB HBM3, 9.0, 535.161.07, Disabled, Enabled"')
+    fake.program("nvidia-smi", 'echo "GPU-1, 9.0, 535.161.07, Disabled, Enabled, NVIDIA H100 80GB HBM3"')
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"nvidia-fabricmanager-535": version}}))
     fake.packages(
         f"ii libnvidia-compute-535 535.161.07-0ubuntu1 {NVIDIAS}",
