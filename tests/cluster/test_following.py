@@ -296,7 +296,7 @@ def test_start_with_wait_says_that_the_job_keeps_running_on_ctrl_c(hosts: Hosts)
         done = client.done()
     assert done.code == 130
     assert "detached keeps running" in done.err
-    assert "`tfctl stop detached` ends it" in done.err
+    assert "to stop it, run `tfctl stop detached`" in done.err
     assert set(hosts.states("detached").values()) == {"running"}
 
 

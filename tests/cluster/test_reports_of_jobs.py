@@ -139,7 +139,7 @@ def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts
     assert reported(hosts, "sweep-sweep.json") == found
 
     other = hosts(*words, "-e", "SEED=1")
-    assert (other.code, "of another job file or other variables (-e)" in other.err) == (2, True), other
+    assert (other.code, "a different job file or different variables (-e)" in other.err) == (2, True), other
     file.write_text(file.read_text() + "# changed\n")
     changed = hosts(*words)
     assert changed.code == 2, changed

@@ -25,7 +25,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def is_destination(folder: Path) -> bool:
     """Return whether a pull has written to this directory."""
-    return (folder / _PARTS).is_dir()
+    with suppress(OSError):
+        return (folder / _PARTS).is_dir()
+    return False
 
 
 class Destination:

@@ -103,7 +103,7 @@ def test_all_records_that_an_answer_lacks_are_asked_for_at_once() -> None:
 
 
 def test_a_record_that_is_missing_in_an_answer_about_several_is_asked_for_alone() -> None:
-    gone = wire.BriefStatus("gone", 1, RECORD.run, "d2", None, ())
+    gone = wire.BriefStatus("gone", 1, "ffffffff", "d2", None, ())
     asked: list[str] = []
     answer = wire.Shown((), brief=(STATUS, gone))
     assert Records().whole(Connection("node1", asked), answer) == (STATUS.whole(RECORD),)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.unit.provision.role_play import ROLES, check, facts, play, tasks_of, trial
@@ -63,6 +64,7 @@ def test_firewall_finds_firewalld_and_chains_that_drop_packets_by_default(tmp_pa
     ])  # fmt: skip
 
 
+@pytest.mark.extended
 def test_firewall_takes_the_addresses_of_the_inventory_and_names_those_without(tmp_path: Path) -> None:
     resolved = {"stdout_lines": ["fe80::1%eth0 STREAM a", "10.0.0.1 STREAM b", "unknown nosuchhost"]}
     play(tmp_path, "firewall", [

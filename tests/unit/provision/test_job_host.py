@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.unit.provision.role_play import play, tasks_of, trial
@@ -43,6 +44,7 @@ def test_receipt_of_the_role_lists_the_file_for_needrestart() -> None:
     assert f"/{NEEDRESTART}" in [task.get("ansible.builtin.copy", {}).get("dest") for task in tasks]
 
 
+@pytest.mark.extended
 def test_operators_may_run_tfctl_node_on_a_host_that_cannot_resolve_its_name(tmp_path: Path) -> None:
     (task,) = (each for each in tasks_of("job_host", "sudoers.yml") if "ansible.builtin.assert" in each)
     own = task.pop("vars", {})

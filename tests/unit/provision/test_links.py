@@ -146,6 +146,7 @@ def test_rollback_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Pa
     assert tfctl_links.current(link) == link.with_name(NEWEST)
 
 
+@pytest.mark.extended
 def test_rollback_only_reports_the_change_in_check_mode(link: Path, tmp_path: Path) -> None:
     point(link, NEWEST)
     words = ["adhoc", "localhost", "--check", "--diff", "-m", "tfctl_rollback", "-a", f"stack=tf9 folder={tmp_path}"]

@@ -140,6 +140,7 @@ def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path, harm: C
     assert (place / "lib/libcudnn.so.8").read_text() == "code"
 
 
+@pytest.mark.extended
 def test_cache_of_the_loader_is_updated_also_after_an_interrupted_run(tmp_path: Path) -> None:
     """That run may have written its files, and ended before it updated the cache. Then nothing changes in this one."""
     source = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"})

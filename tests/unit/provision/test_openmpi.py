@@ -34,6 +34,7 @@ def test_role_removes_only_links_to_an_openmpi_that_it_has_built(tmp_path: Path,
     play(tmp_path, "openmpi", [facts(openmpi_method="none", openmpi_environment=f"{tmp_path}/none"), *tasks[1:]])
 
 
+@pytest.mark.extended
 def test_role_does_not_replace_a_program_of_the_environment_by_a_link(tmp_path: Path, environment: Path) -> None:
     (environment / "bin/mpirun").unlink()
     (environment / "bin/mpirun").write_text("mine")

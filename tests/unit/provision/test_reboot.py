@@ -111,6 +111,7 @@ def test_reboot_begins_with_one_host_and_stops_when_it_fails(tmp_path: Path) -> 
         assert re.search(rf"fatal: \[{name}\].*{said}", output), output
 
 
+@pytest.mark.extended
 def test_reboot_stops_after_a_host_whose_driver_does_not_load(tmp_path: Path) -> None:
     output, checked = rebooted(tmp_path, ["works", "broken", "third"], 1, fake=True)
     assert re.search(r"fatal: \[broken\].*the driver is not loaded", output), output

@@ -80,6 +80,7 @@ def lock_of(*wheels: Path) -> str:
     )
 
 
+@pytest.mark.extended
 def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path) -> None:
     tiny = index / "tiny-1.0-py3-none-any.whl"
     lock = lock_of(tiny)
