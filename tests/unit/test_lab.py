@@ -191,7 +191,8 @@ def test_missing_lab_is_not_found_and_existing_ones_are_listed() -> None:
 
 def seeds(ways: Egress | None = None) -> dict[str, seed.Seed]:
     peers = nodes()
-    return seed.seeds(peers[0], peers, seed.NodeIdentity("0" * 32, "PRIVATE\n", "ssh-ed25519 AAAA\n"), ways or Egress())
+    identity = seed.NodeIdentity("0" * 32, "PRIVATE\n", "ssh-ed25519 BBBB\n", "ssh-ed25519 AAAA\n")
+    return seed.seeds(peers[0], peers, identity, ways or Egress())
 
 
 def test_lab_node_resolves_every_node_name_to_its_address() -> None:
@@ -204,6 +205,7 @@ def test_lab_secrets_are_readable_by_their_owner_only() -> None:
     files = seeds(Egress(apt_logins={"mirror.conf": "machine m login l password p"}))
     key, login = files["etc/ssh/ssh_host_ed25519_key"], files["home/ops/.ssh/authorized_keys"]
     assert (key.mode, key.owner) == (0o600, 0)
+    assert files["etc/ssh/ssh_host_ed25519_key.pub"].text == "ssh-ed25519 BBBB\n"
     assert (login.mode, login.owner) == (0o600, 1000)
     assert files["etc/apt/auth.conf.d/mirror.conf"].mode == 0o600
 

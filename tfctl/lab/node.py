@@ -24,13 +24,13 @@ def is_prepared(node: LabNode) -> bool:
 
 def prepare(node: LabNode, peers: Sequence[LabNode], operator_key: str, egress: Egress) -> None:
     """Create the host key, root file system and files. Start over if a previous attempt was interrupted."""
-    make_key(
-        node.host_key, node.name
-    )  # created outside the node, so that known_hosts is ready before the first connection
+    # The key is created outside the node, so that known_hosts is ready before the first connection.
+    make_key(node.host_key, node.name)
     unmount_root(node)
     shutil.rmtree(node.upper, ignore_errors=True)
     mount_root(node)
-    identity = seed.NodeIdentity(_machine_id(node), node.host_key.read_text(), operator_key)
+    public_key = node.host_key.with_suffix(".pub").read_text()
+    identity = seed.NodeIdentity(_machine_id(node), node.host_key.read_text(), public_key, operator_key)
     for path, file in seed.seeds(node, peers, identity, egress).items():
         _plant(node.root / path, file)
     _prepared(node).touch()

@@ -20,10 +20,11 @@ class Seed:
 
 @dataclass(frozen=True)
 class NodeIdentity:
-    """``host_key``: the private host key; ``operator_key``: the public key that may log in."""
+    """``host_key``, ``public_host_key``: the pair of host keys; ``operator_key``: the public key that may log in."""
 
     machine_id: str
     host_key: str
+    public_host_key: str
     operator_key: str
 
 
@@ -35,6 +36,7 @@ def seeds(node: LabNode, peers: Sequence[LabNode], identity: NodeIdentity, egres
         "etc/machine-id": Seed(f"{identity.machine_id}\n", mode=0o444),
         "etc/systemd/network/10-host0.network": Seed(network(node, egress.mtu)),
         "etc/ssh/ssh_host_ed25519_key": Seed(identity.host_key, mode=0o600),
+        "etc/ssh/ssh_host_ed25519_key.pub": Seed(identity.public_host_key),
         f"home/{USER}/.ssh/authorized_keys": Seed(identity.operator_key, mode=0o600, owner=USER_ID),
         **egress_seeds(egress),
     }

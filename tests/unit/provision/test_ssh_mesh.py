@@ -42,3 +42,14 @@ def test_ssh_mesh_writes_its_lines_in_one_order_whichever_hosts_take_part(tmp_pa
         output = play(tmp_path, "ssh_mesh", [own, read, *write], *words, hosts="a,b")
         assert re.search(rf"^b .*changed={changed} ", output, re.MULTILINE), output
     assert (tmp_path / "b-0").read_text().splitlines()[1:-1] == ["a ssh-ed25519 BBBB a", "b ssh-ed25519 BBBB b"]
+
+
+@pytest.mark.extended
+def test_ssh_mesh_writes_nothing_before_any_host_has_a_key(tmp_path: Path) -> None:
+    """As in check mode on new hosts."""
+    (tmp_path / "templates").symlink_to(ROLES / "ssh_mesh/templates")
+    _, *write = tasks_of("ssh_mesh", "hosts.yml")[:3]
+    for number, task in enumerate(write):
+        task["ansible.builtin.blockinfile"]["path"] = str(tmp_path / f"file-{number}")
+    output = play(tmp_path, "ssh_mesh", [facts(ssh_mesh_public_key={"stdout": ""}), *write], "--check")
+    assert "failed=0" in output, output
