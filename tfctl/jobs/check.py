@@ -10,6 +10,7 @@ from pathlib import Path
 from tfctl.errors import BadFile, together
 from tfctl.jobs import scripts
 from tfctl.model import masking, shell, stacks
+from tfctl.model.host import stack_dirs
 from tfctl.model.job import Layout
 from tfctl.model.task import Slot
 from tfctl.model.text import Verbatim
@@ -55,7 +56,7 @@ def check(layout: Layout, sent: Collection[str] | None, files: Iterable[str]) ->
 def unknown_stacks(layout: Layout) -> list[str]:
     """Return a sentence for each stack that neither tfctl nor the inventory has. The hosts may have it."""
     named = dict.fromkeys(slot.stack for slot in layout.slots)
-    directories = tuple(dict.fromkeys(path for host in (*layout.hosts, *layout.others) for path in host.stack_dirs))
+    directories = stack_dirs((*layout.hosts, *layout.others))
     return [
         f"stack {name}: tfctl has none of this name, so the hosts must have their own in /opt/tfctl/stacks; "
         f"{stacks.others(name, directories)}"

@@ -76,7 +76,12 @@ class Inventory:
     @property
     def stack_dirs(self) -> tuple[str, ...]:
         """The directories with stacks of one's own, of all hosts."""
-        return tuple(dict.fromkeys(path for host in self.hosts for path in host.stack_dirs))
+        return stack_dirs(self.hosts)
+
+
+def stack_dirs(hosts: Iterable[Host]) -> tuple[str, ...]:
+    """Return the directories with stacks of one's own, of these hosts."""
+    return tuple(dict.fromkeys(path for host in hosts for path in host.stack_dirs))
 
 
 @dataclass(frozen=True)

@@ -92,15 +92,15 @@ def of_tasks(
     job, attempt = record.job, record.attempt
     began, boot = jobstore.began(system, job, attempt), system.boot()
     tasks = jobstore.tasks(system, job, attempt, record)
-    runs = {task: jobstore.invocations(system, job, attempt, *task) for task in tasks}
+    invocations = {task: jobstore.invocations(system, job, attempt, *task) for task in tasks}
     found = [
         states.task_status(
             task,
             units.get(task),
-            runs[task],
+            invocations[task],
             marked=jobstore.marked(system, job, attempt, *task) is not None,
             overdue=jobstore.overdue(system, job, attempt, *task),
-            at_once=fails_at_once(system, job, attempt, task, runs[task]),
+            at_once=fails_at_once(system, job, attempt, task, invocations[task]),
             given_up=jobstore.given_up(system, job, attempt, *task),
             reserved=reserved,
             began=began.get(names.task_key(*task)),
@@ -125,10 +125,12 @@ def _reason(task: wire.TaskStatus, actions: Sequence[wire.UserAction]) -> str | 
     return stop.reason if stop else None
 
 
-def fails_at_once(system: System, job: str, attempt: int, task: TaskName, runs: Sequence[states.Invocation]) -> bool:
+def fails_at_once(
+    system: System, job: str, attempt: int, task: TaskName, invocations: Sequence[states.Invocation]
+) -> bool:
     """Return whether the task fails at once since its start or since the last restart by a user."""
     now = time.time()
-    if not states.fails_at_once(runs, now):
+    if not states.fails_at_once(invocations, now):
         return False
     restarts = [
         action.time
@@ -136,7 +138,7 @@ def fails_at_once(system: System, job: str, attempt: int, task: TaskName, runs: 
         if action.deed == "restart" and (action.tasks is None or task in action.tasks)
     ]
     since = max(restarts, default=0.0)
-    return states.fails_at_once([run for run in runs if (run.began or 0.0) >= since], now)
+    return states.fails_at_once([each for each in invocations if (each.began or 0.0) >= since], now)
 
 
 def brief(
