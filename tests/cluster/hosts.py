@@ -107,11 +107,11 @@ class Hosts:
         (folder / "tfctl-requirements.json").write_text("{}")
 
     def told(self, name: str, *, timeout: int = 1, **variables: object) -> Path:
-        """Write an inventory with more variables for one host, and with this timeout of connections (s)."""
+        """Write an inventory with more variables for one host, and with this timeout of its connections (s)."""
         path = self.folder / f"told-{name}.ini"
         more = "".join(f" {key}={value}" for key, value in variables.items())
-        text = re.sub(rf"^({name} .*)$", rf"\1{more}", self.inventory.read_text(), flags=re.MULTILINE)
-        path.write_text(text.replace("-o GlobalKnownHostsFile", f"-o ConnectTimeout={timeout} -o GlobalKnownHostsFile"))
+        more += f" ansible_ssh_extra_args='-o ConnectTimeout={timeout}'"
+        path.write_text(re.sub(rf"^({name} .*)$", rf"\1{more}", self.inventory.read_text(), flags=re.MULTILINE))
         return path
 
     def without(self, name: str) -> Path:
