@@ -86,7 +86,7 @@ def install(environment: Environment, act: bool) -> dict[str, object]:
     if act and (build or not linked):
         environment.switch()
     if not linked:
-        found.append(f"{environment.link} points elsewhere, or scripts do not find tfctl_runtime")
+        found.append(f"{environment.link} points elsewhere, or its programs do not find tfctl_runtime or ptxas")
     return {**compared(found), "build": build}
 
 
@@ -105,7 +105,7 @@ class Environment(Installation):
         return differences(marker, site_of(self.path), self.lock)
 
     def linked(self) -> bool:
-        """Return whether the stack's link points to this environment, and scripts find tfctl_runtime."""
+        """Return whether the stack's link points to this environment, and its programs find what they need."""
         return tfctl_links.in_order(self.link, self.path)
 
     def build(self) -> None:

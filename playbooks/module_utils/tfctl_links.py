@@ -26,6 +26,8 @@ PTH = (
     "/usr/local/lib/tfctl/current/runtime\n"
     "import os, site; 'TFCTL_REQUIREMENTS' in os.environ and site.addsitedir(os.environ['TFCTL_REQUIREMENTS'])\n",
 )
+#: CUDA's assembler in NVIDIA's wheel. XLA looks for it on the PATH; without it, the driver compiles XLA's code.
+PTXAS = "nvidia/cuda_nvcc/bin/ptxas"
 #: The line of an environment that adds Horovod to Python's path.
 HOROVOD = "tfctl-horovod.pth"
 #: CPython trees that the control machine has sent.
@@ -58,9 +60,10 @@ def of_stack(link: Path) -> list[Path]:
 
 
 def in_order(link: Path, environment: Path) -> bool:
-    """Return whether the link points to the environment, and scripts find tfctl_runtime."""
-    points = link.is_symlink() and str(link.readlink()) == environment.name
-    return points and read(site_of(environment) / PTH[0]) == PTH[1]
+    """Return whether the link points to the environment, scripts find tfctl_runtime, and XLA finds ptxas."""
+    points, site = link.is_symlink() and str(link.readlink()) == environment.name, site_of(environment)
+    assembler = (environment / "bin/ptxas").exists() or not (site / PTXAS).exists()
+    return points and assembler and read(site / PTH[0]) == PTH[1]
 
 
 def switch(link: Path, environment: Path) -> None:
@@ -71,7 +74,10 @@ def switch(link: Path, environment: Path) -> None:
     now = current(link)
     if now not in (None, environment):
         refuse_under_a_job(link)
-    (site_of(environment) / PTH[0]).write_text(PTH[1], encoding="utf-8")
+    site = site_of(environment)
+    (site / PTH[0]).write_text(PTH[1], encoding="utf-8")
+    if (site / PTXAS).exists():
+        point(environment / "bin/ptxas", f"../{site.relative_to(environment)}/{PTXAS}")
     previous = newest_but(link, environment) if now in (None, environment) else now
     point(link, environment.name)
     for old in of_stack(link):

@@ -296,7 +296,7 @@ def test_cuda_of_debian_is_installed_held_and_loadable(gpus: Gpus) -> None:
 
 #: Loads the libraries as a job does: with the Python of the stack and without LD_LIBRARY_PATH.
 LOAD_LIBRARIES = """
-import ctypes, pathlib, sys
+import ctypes, pathlib, subprocess, sys
 import tensorflow
 built = tensorflow.sysconfig.get_build_info()
 print(tensorflow.__version__, built["cuda_version"], built["cudnn_version"])
@@ -306,7 +306,7 @@ cudnn = ctypes.CDLL(str(folder / "cudnn/lib/libcudnn.so.8"))
 nccl, version = ctypes.CDLL(str(folder / "nccl/lib/libnccl.so.2")), ctypes.c_int()
 nccl.ncclGetVersion(ctypes.byref(version))
 print(cudnn.cudnnGetVersion(), version.value)
-print((folder / "cuda_nvcc/bin/ptxas").exists())
+print(subprocess.run(["ptxas", "--version"], capture_output=True, text=True).stdout.split()[-1])
 """
 
 
@@ -316,9 +316,9 @@ def test_gpu_edition_installs_cuda_cudnn_and_nccl_from_wheels(gpus: Gpus) -> Non
     assert host["code"] == 0, host
     gpus.put("node1", {"/srv/loads.py": LOAD_LIBRARIES})
     output = gpus.root(
-        "node1", "runuser -u nobody -- /opt/tfctl/stacks/tf2.15/bin/python -I /srv/loads.py 2>/dev/null", 120
+        "node1", "runuser -u nobody -- env PATH=/opt/tfctl/stacks/tf2.15/bin python -I /srv/loads.py 2>/dev/null", 120
     )
-    assert output.splitlines() == ["2.15.1 12.2 8", "[]", "8904 21605", "True"]
+    assert output.splitlines() == ["2.15.1 12.2 8", "[]", "8904 21605", "cuda_12.2.r12.2/compiler.33191640_0"]
     gpus.assert_unchanged("node1", tags="job_host,tensorflow")
 
 

@@ -44,6 +44,20 @@ def test_switch_keeps_the_current_and_the_newest_other_environment(link: Path) -
     assert tfctl_links.before(link) == link.with_name(NEW)
 
 
+def test_switch_puts_the_assembler_of_nvidias_wheel_on_the_path_because_xla_looks_for_it_there(link: Path) -> None:
+    newest = link.with_name(NEWEST)
+    tfctl_links.switch(link, newest)
+    assert not (newest / "bin/ptxas").is_symlink()
+    program = newest / "lib/python3.7/site-packages" / tfctl_links.PTXAS
+    program.parent.mkdir(parents=True)
+    program.touch()
+    (newest / "bin").mkdir()
+    assert not tfctl_links.in_order(link, newest)  # installed by an earlier tfctl
+    tfctl_links.switch(link, newest)
+    assert tfctl_links.in_order(link, newest)
+    assert (link / "bin/ptxas").resolve() == program
+
+
 def test_switch_keeps_the_previous_environment_even_when_it_is_older(link: Path) -> None:
     point(link, OLD)
     tfctl_links.switch(link, link.with_name(NEWEST))
