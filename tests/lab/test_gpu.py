@@ -97,6 +97,8 @@ FILES = {
     **{f"/usr/local/sbin/{name}": FAKE for name in fake_driver.NAMES},
     "/usr/sbin/update-initramfs": f'#!/bin/sh\necho "$*" >>{INITRAMFS}\n',
     "/etc/apt/apt.conf.d/20auto-upgrades": 'APT::Periodic::Unattended-Upgrade "1";\n',
+    # Without it, the scripts of packages would call the real dkms, and no package has headers for this kernel.
+    "/etc/apt/apt.conf.d/99stub": 'DPkg::Path "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin";\n',
     "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none; exit 1\n",
     "/etc/systemd/system/stub-kernel.service": (
         "[Unit]\nBefore=ssh.service nvidia-persistenced.service tfctl_nvidia.service\n[Service]\nType=oneshot\n"
