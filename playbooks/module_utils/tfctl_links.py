@@ -61,9 +61,9 @@ def of_stack(link: Path) -> list[Path]:
 
 def in_order(link: Path, environment: Path) -> bool:
     """Return whether the link points to the environment, scripts find tfctl_runtime, and XLA finds ptxas."""
-    points, site = link.is_symlink() and str(link.readlink()) == environment.name, site_of(environment)
-    assembler = (environment / "bin/ptxas").exists() or not (site / PTXAS).exists()
-    return points and assembler and read(site / PTH[0]) == PTH[1]
+    site = site_of(environment)
+    linked = link.is_symlink() and str(link.readlink()) == environment.name and read(site / PTH[0]) == PTH[1]
+    return linked and ((environment / "bin/ptxas").exists() or not (site / PTXAS).exists())
 
 
 def switch(link: Path, environment: Path) -> None:
