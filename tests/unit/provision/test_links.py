@@ -44,7 +44,7 @@ def test_switch_keeps_the_current_and_the_newest_other_environment(link: Path) -
     assert tfctl_links.before(link) == link.with_name(NEW)
 
 
-def test_switch_puts_the_assembler_of_nvidias_wheel_on_the_path_because_xla_looks_for_it_there(link: Path) -> None:
+def test_switch_links_the_ptxas_of_nvidias_wheel_on_which_xla_relies(link: Path) -> None:
     newest = link.with_name(NEWEST)
     tfctl_links.switch(link, newest)
     assert not (newest / "bin/ptxas").is_symlink()

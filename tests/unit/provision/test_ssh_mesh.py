@@ -45,8 +45,7 @@ def test_ssh_mesh_writes_its_lines_in_one_order_whichever_hosts_take_part(tmp_pa
 
 
 @pytest.mark.extended
-def test_ssh_mesh_writes_nothing_before_any_host_has_a_key(tmp_path: Path) -> None:
-    """As in check mode on new hosts."""
+def test_ssh_mesh_does_not_fail_in_check_mode_when_no_host_has_a_key(tmp_path: Path) -> None:
     (tmp_path / "templates").symlink_to(ROLES / "ssh_mesh/templates")
     _, *write = tasks_of("ssh_mesh", "hosts.yml")[:3]
     for number, task in enumerate(write):
