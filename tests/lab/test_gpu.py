@@ -177,7 +177,7 @@ def test_driver_of_debian_is_installed_and_held(gpus: Gpus) -> None:
         "rm /etc/apt/apt.conf.d/52tfctl-nvidia",
         "rm /etc/systemd/system/tfctl_nvidia.service",
         "rm /etc/systemd/system/nvidia-persistenced.service.d/tfctl.conf",
-        "systemctl stop nvidia-persistenced; rm /run/nvidia-persistenced/socket",
+        "systemctl stop nvidia-persistenced",
         "systemctl disable nvidia-persistenced",
         "echo Disabled > /run/stub/persistence",
         "rm /dev/nvidia-uvm",
