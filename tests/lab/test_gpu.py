@@ -276,7 +276,7 @@ def test_nccl_of_debian_is_installed_held_and_loadable(gpus: Gpus) -> None:
     gpus.root("node2", "apt-get -qy --allow-change-held-packages remove libnccl-dev")
     expected_state.is_violated(expected_state.nccl, *nccl)
     host = gpus.provision("node2", **preferences)
-    # Two changes: with the package, its hold was gone.
+    # Removing the package also removed its hold, so provision makes two changes: it installs the package and holds it.
     assert (host["code"], host["changed"]) == (0, 2), host
     expected_state.nccl(*nccl)
     gpus.assert_unchanged("node2", **preferences)
