@@ -29,6 +29,7 @@ PERSISTENCE = ROOT / "run/stub/persistence"
 SOCKET = ROOT / "run/nvidia-persistenced/socket"
 BUILDS = ROOT / "var/lib/dkms/fake.json"
 SLOT = "0000:17:00.0"
+UUID = "GPU-1b7a7a2e-0001-0000-0000-000000000001"
 NAMES = ("modprobe", "nvidia-modprobe", "nvidia-smi", "nvidia-persistenced", "dkms")
 
 
@@ -129,18 +130,28 @@ def nvidia_smi(words: list[str]) -> int:
         print(f"Enabled persistence mode for GPU 0000{SLOT}.\nAll done.")
         return 0
     if words == ["-L"]:
-        print("GPU 0: NVIDIA A100 80GB PCIe (UUID: GPU-1b7a7a2e-0001-0000-0000-000000000001)")
+        print(f"GPU 0: NVIDIA A100 80GB PCIe (UUID: {UUID})")
         return 0
+    if words[0].startswith("--query-compute-apps="):
+        return 0
+    if words[0] == "-i":
+        if words[1] != UUID:
+            print("No devices were found")
+            return 6
+        words = words[2:]
     fields = {
-        "uuid": "GPU-1b7a7a2e-0001-0000-0000-000000000001", "name": "NVIDIA A100 80GB PCIe", "compute_cap": "8.0",
-        "driver_version": loaded(), "mig.mode.current": "Disabled", "persistence_mode": mode,
+        "index": "0", "uuid": UUID, "pci.bus_id": f"0000{SLOT}", "name": "NVIDIA A100 80GB PCIe", "compute_cap": "8.0",
+        "driver_version": loaded(), "memory.total": "81920 MiB", "mig.mode.current": "Disabled",
+        "persistence_mode": mode, "ecc.mode.current": "Enabled", "ecc.errors.uncorrected.volatile.total": "0",
+        "clocks.current.sm": "210 MHz", "clocks.max.sm": "1410 MHz", "temperature.gpu": "31", "power.draw": "44.28 W",
     }  # fmt: skip
     asked = words[0].partition("=")[2].split(",")
     wrong = [field for field in asked if field not in fields]
     if wrong:
         print(f'Field "{wrong[0]}" is not a valid field to query.\n')
         return 2
-    print(", ".join(fields[field] for field in asked))
+    units = " (MiB|MHz|W)$" if "nounits" in words[-1] else "$^"
+    print(", ".join(re.sub(units, "", fields[field]) for field in asked))
     return 0
 
 

@@ -36,8 +36,9 @@ class AptTree:
             "APT::Architecture": "amd64", "APT::Architectures": "amd64",
             "Acquire::Check-Valid-Until": "false", "Acquire::Languages": "none",
         }  # fmt: skip
-        (folder / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
-        self._environment = {**os.environ, "APT_CONFIG": str(folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
+        self.configuration = folder / "apt.conf"
+        self.configuration.write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
+        self._environment = {**os.environ, "APT_CONFIG": str(self.configuration), "LC_ALL": "C.UTF-8"}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, env=self._environment, capture_output=True, text=True, timeout=300)
@@ -53,6 +54,17 @@ class AptTree:
         version = re.search(r"^Version: (.*)$", shown, re.MULTILINE)
         text = f"Package: {name}\nStatus: install ok installed\nVersion: {version[1] if version else 1}\n"
         self._status.write_text(f"{text}Architecture: amd64\nMaintainer: x\nDescription: x\n")
+
+    def have(self, *packages: str, held: str = "") -> None:
+        """Set what is installed: each as ``name`` or as ``name: what it depends on``. ``held``: one that is on hold."""
+        paragraphs = []
+        for name, _, needs in (package.partition(": ") for package in packages):
+            fields = {
+                "Package": name, "Status": f"{'hold' if name == held else 'install'} ok installed", "Version": "1",
+                "Depends": needs, "Architecture": "amd64", "Maintainer": "x", "Description": "x",
+            }  # fmt: skip
+            paragraphs.append("".join(f"{field}: {value}\n" for field, value in fields.items() if value))
+        self._status.write_text("\n".join(paragraphs))
 
     def simulate(self, packages: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Simulate an installation with the options of tfctl_transaction."""

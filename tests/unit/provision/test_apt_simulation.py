@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.tfctl_created import removable
+from ansible.module_utils.tfctl_transaction import Apt
 
 from tests.unit.provision.apt_tree import AptTree, driver_packages, kernels
 
@@ -39,3 +41,16 @@ def test_apt_has_no_headers_of_an_older_kernel(recorded: tuple[str, AptTree]) ->
     done = tree.simulate(driver_packages(system, kernel)[0])
     assert done.returncode == 100
     assert f"E: Unable to locate package linux-headers-{kernel}" in done.stderr
+
+
+def test_packages_that_a_held_driver_needs_are_not_removable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tfctl reset` leaves the driver, which is on hold, and removes the compiler that a role has installed."""
+    tree = AptTree(tmp_path / "apt", "")
+    tree.have(
+        "g++: g++-12", "g++-12: libc6-dev", "libc6-dev", "make", "libtool", "dpkg-dev: make",
+        "dkms: dpkg-dev, make", "nvidia-kernel-dkms: dkms", held="nvidia-kernel-dkms",
+    )  # fmt: skip
+    monkeypatch.setenv("APT_CONFIG", str(tree.configuration))
+    going, needed = removable(Apt(), ["g++", "g++-12", "libc6-dev", "libtool", "make"])
+    assert going == ["g++", "g++-12", "libc6-dev", "libtool"]
+    assert needed == {"make": ["dkms", "dpkg-dev", "nvidia-kernel-dkms"]}

@@ -20,6 +20,8 @@ from jinja2 import Template
 
 from tests.unit.provision.fresh_host import HOST, facts, wanted
 from tfctl import schema
+from tfctl.node import gpus
+from tfctl.node.system import System
 from tfctl.provision.decide import readings
 from tfctl.provision.decide.cards import cards
 from tfctl.provision.decide.facts import DkmsBuild, GpuFacts, GpuProcess, Smi, SmiGpu
@@ -410,6 +412,16 @@ def test_device_node_of_unified_memory_is_missing_although_nvidia_smi_works(gpu_
     seen = gpu_host.look()
     assert (seen.loaded, seen.smi.said, len(seen.smi.gpus)) == ("535.261.03", "", 1)
     assert seen.missing_nodes == ("/dev/nvidia-uvm",)
+
+
+def test_node_part_finds_the_gpu_of_the_fake_driver(gpu_host: FakeGpuHost) -> None:
+    gpu_host.install_headers()
+    gpu_host.run("dkms", "autoinstall")
+    system = System(prefix=str(gpu_host.root), nvidia_smi=(str(gpu_host.bin / "nvidia-smi"),))
+    (gpu,), fault = gpus.look(system)
+    assert (gpu.name, gpu.memory_mib, gpu.holder, fault) == ("NVIDIA A100 80GB PCIe", 81920, "", None)
+    (card,) = gpus.cards(system)
+    assert (card.uuid, card.persistence, card.max_mhz) == (gpu.uuid, False, 1410)
 
 
 def test_boot_service_creates_every_device_node(gpu_host: FakeGpuHost) -> None:
