@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_programs import run
@@ -350,10 +350,9 @@ def remedy_for(lines: Sequence[str]) -> str:
 def recorded(path: Path | None = None) -> dict[str, dict[str, str]]:
     """Return {component: {package: version}} of the packages that tfctl has put on hold, or another such file."""
     try:
-        record: dict[str, dict[str, str]] = json.loads((path or RECORD).read_text(encoding="utf-8"))
+        return cast("dict[str, dict[str, str]]", json.loads((path or RECORD).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
-    return record
 
 
 def bare(package: str) -> str:
