@@ -222,10 +222,11 @@ def _git_names(folder: Path, *options: str, limit: float = _GIT_S) -> list[str] 
 
 
 def _complaint(stderr: bytes) -> tuple[str, str]:
-    """Return why git has failed, and what it advises."""
+    """Return why git has failed, and which command it advises, or "": its other lines are remarks."""
     text = plain(stderr.decode(errors="replace"))
-    reason, *advice = text.rpartition("fatal: ")[2].splitlines() or [""]
-    return reason, " ".join(" ".join(advice).split())
+    reason, *lines = text.rpartition("fatal: ")[2].splitlines() or [""]
+    advice = " ".join(" ".join(lines).split())
+    return reason, advice if " git " in advice else ""
 
 
 def _repository(folder: Path) -> Path | None:

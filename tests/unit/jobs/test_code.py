@@ -129,6 +129,20 @@ def test_a_git_that_hangs_or_dies_matters_only_in_a_work_tree(
         job_code._git_names(job, "-cz", limit=limit)
 
 
+def test_remedy_is_what_git_advises_only_if_it_is_a_command(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a damaged repository below a mount point, git adds only where it has stopped looking for another one."""
+    said = "fatal: not a git repository\nStopping at filesystem boundary (GIT_DISCOVERY_ACROSS_FILESYSTEM not set).\n"
+    (tmp_path / "git").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 128\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    empty_repository(tmp_path)
+    with pytest.raises(BadFile, match=r"git cannot list its files: not a git repository\n") as caught:
+        select(job)
+    assert caught.value.remedy == f"try: git -C {job} status"
+
+
 def test_the_same_files_give_the_same_digest_and_a_mode_counts(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     first = pack(tmp_path).digest
