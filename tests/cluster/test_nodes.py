@@ -106,6 +106,8 @@ def test_nodes_with_a_job_shows_the_hosts_of_that_job(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("two", STAY + "roles: {worker: 2}\n"))
     found = hosts("nodes", "-j", "two", "-o", "json").objects[0]["nodes"]
     assert [node["host"] for node in found] == ["node1", "node2"]
+    done = hosts("nodes", "-j", "three")
+    assert (done.code, done.err) == (0, "no host that answers runs tasks of three\n")
 
 
 def test_nodes_shows_who_holds_each_gpu(hosts: Hosts) -> None:

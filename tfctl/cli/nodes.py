@@ -50,6 +50,8 @@ def nodes(
         text.print_json(found)
     else:
         typer.echo(table(states))
+    if name and not any(state.node for state in states):
+        say(f"no host that answers runs tasks of {name}")
     others = [state.host.name for state in states if state.current is False]
     if others:
         what = f"{abbreviated(others)}: the node part's version differs from this tfctl's"
