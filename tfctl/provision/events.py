@@ -143,6 +143,8 @@ class Collector:
             self._hosts.setdefault(host, HostResult(host))
         if not serial:
             return [Began(tuple(message["batch"]))]
+        if any(self._failed(host) for batch in self._batches for host in batch.hosts):
+            return []  # the playbook does nothing in the batches after a failed one
         name = batch_name(len(self._batches), len(hosts), serial)
         self._batches.append(Began(tuple(message["batch"]), name))
         begun = {host for batch in self._batches for host in batch.hosts}
