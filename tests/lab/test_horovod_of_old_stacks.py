@@ -16,7 +16,7 @@ from tests.lab.test_provision import provision
 from tests.lab.test_stacks import tree
 from tests.lab.test_verify import verify
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1800)]  # it compiles
 
 PYTHONS = {"tf1.15": "3.7", "tf2.0": "3.6"}
 

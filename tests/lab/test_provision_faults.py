@@ -226,7 +226,8 @@ def test_provision_begins_no_further_batch_after_a_failure(pair: Lab) -> None:
 )
 def test_provision_completes_after_tfctl_and_ansible_were_killed(pair: Lab, task: str) -> None:
     """tfctl and all its children get SIGKILL during a task. What they leave must not stop the next run."""
-    pair.shell("node2", "sudo rm -rf /opt/tfctl/stacks /usr/local/lib/tfctl /etc/sudoers.d/tfctl")
+    gone = "/opt/tfctl/stacks /var/cache/tfctl/wheels /usr/local/lib/tfctl /etc/sudoers.d/tfctl"
+    pair.shell("node2", f"sudo rm -rf {gone}")
     inventory = inventory_of(pair, "tf2.15")
     words = [str(TFCTL), "provision", str(inventory)]
     child = subprocess.Popen(words, cwd=pair.folder, stderr=subprocess.PIPE, text=True)
@@ -241,8 +242,8 @@ def test_provision_completes_after_tfctl_and_ansible_were_killed(pair: Lab, task
     assert report["exit"] == 0 and report["changed"] > 0, report
     assert provision(pair, inventory)["changed"] == 0
     pair.shell("node2", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
-    left = "sudo ls -A /opt/tfctl/stacks /var/cache/tfctl-sent /usr/local/lib/tfctl | grep -E 'part|old|tar$' || true"
-    assert pair.shell("node2", left) == ""
+    listed = "sudo ls -A /opt/tfctl/stacks /var/cache/tfctl/wheels /usr/local/lib/tfctl"
+    assert pair.shell("node2", rf"{listed} | grep -E 'part|old|^\.upload|^\.[0-9a-f]{{64}}' || true") == ""
 
 
 def test_ansible_ends_when_tfctl_is_killed(pair: Lab) -> None:

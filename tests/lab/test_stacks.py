@@ -32,7 +32,9 @@ def tree(version: str) -> Path:
 
 @pytest.fixture(scope="module")
 def node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One bare node, or the first one of the lab that TFCTL_TEST_LAB names."""
+    """One bare node, or the first one of the lab that TFCTL_TEST_LAB names. Skips the tests without trees."""
+    for version in ("3.6", "3.7"):
+        tree(version)
     standing = os.environ.get("TFCTL_TEST_LAB")
     found = Lab(standing or f"{run_name}-classic", tmp_path_factory.mktemp("classic"))
     found.up(*(() if standing else ("--nodes", 1)))
