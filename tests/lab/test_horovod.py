@@ -210,7 +210,8 @@ def test_horovod_is_removed_and_installed_again_without_a_build(cluster: Lab, in
     code, report, _ = provision(cluster, "--limit", "node2")
     assert (code, report["changed"]) == (0, 1)
     assert cluster.shell("node2", f"ls -d {PTH} /opt/tfctl/horovod/* 2>/dev/null || true") == ""
-    assert provision(cluster, "--limit", "node2")[1]["changed"] == 0
+    code, report, _ = provision(cluster, "--limit", "node2")
+    assert (code, report["changed"]) == (0, 0)
     code, report, stderr = provision(cluster, "--limit", "node2", inventory=inventory)
     assert (code, report["changed"], BUILDS in stderr) == (0, 1, False)
 
