@@ -150,8 +150,9 @@ def nvidia_smi(words: list[str]) -> int:
     if wrong:
         print(f'Field "{wrong[0]}" is not a valid field to query.\n')
         return 2
-    units = " (MiB|MHz|W)$" if "nounits" in words[-1] else "$^"
-    print(", ".join(re.sub(units, "", fields[field]) for field in asked))
+    if "nounits" in words[-1]:
+        fields = {field: re.sub(" (MiB|MHz|W)$", "", value) for field, value in fields.items()}
+    print(", ".join(fields[field] for field in asked))
     return 0
 
 

@@ -52,19 +52,12 @@ class AptTree:
         name = f"linux-image-{kernel}"
         shown = self.run("apt-cache", "show", "--no-all-versions", name).stdout
         version = re.search(r"^Version: (.*)$", shown, re.MULTILINE)
-        text = f"Package: {name}\nStatus: install ok installed\nVersion: {version[1] if version else 1}\n"
-        self._status.write_text(f"{text}Architecture: amd64\nMaintainer: x\nDescription: x\n")
+        self._status.write_text(_installed(name, version[1] if version else "1"))
 
     def have(self, *packages: str, held: str = "") -> None:
-        """Set what is installed: each as ``name`` or as ``name: what it depends on``. ``held``: one that is on hold."""
-        paragraphs = []
-        for name, _, needs in (package.partition(": ") for package in packages):
-            fields = {
-                "Package": name, "Status": f"{'hold' if name == held else 'install'} ok installed", "Version": "1",
-                "Depends": needs, "Architecture": "amd64", "Maintainer": "x", "Description": "x",
-            }  # fmt: skip
-            paragraphs.append("".join(f"{field}: {value}\n" for field, value in fields.items() if value))
-        self._status.write_text("\n".join(paragraphs))
+        """Set the installed packages, each given as ``NAME`` or ``NAME: DEPENDENCIES``. ``held``: the one on hold."""
+        split = (package.partition(": ") for package in packages)
+        self._status.write_text("\n".join(_installed(name, "1", needs, name == held) for name, _, needs in split))
 
     def simulate(self, packages: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Simulate an installation with the options of tfctl_transaction."""
@@ -76,6 +69,15 @@ class AptTree:
         done = self.simulate(packages)
         assert done.returncode == 0, done.stdout + done.stderr
         return re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE)
+
+
+def _installed(name: str, version: str, needs: str = "", held: bool = False) -> str:
+    """Return the paragraph of an installed package in dpkg's status file."""
+    fields = {
+        "Package": name, "Status": f"{'hold' if held else 'install'} ok installed", "Version": version,
+        "Depends": needs, "Architecture": "amd64", "Maintainer": "x", "Description": "x",
+    }  # fmt: skip
+    return "".join(f"{field}: {value}\n" for field, value in fields.items() if value)
 
 
 def kernels(tree: AptTree) -> list[str]:
