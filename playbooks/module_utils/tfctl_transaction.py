@@ -229,8 +229,10 @@ class Apt:
         return f"{name}={version}"
 
     def removed_with(self, names: Sequence[str]) -> set[str]:
-        """Return the names of all packages that would be removed together with these, even if they are on hold: apt
-        itself removes nothing that they need. Raises ModuleFailed."""
+        """Return the names of all packages that would be removed together with these, including packages on hold.
+
+        Without --ignore-hold, apt fails if a package on hold needs one of these. Raises ModuleFailed.
+        """
         failure = f"apt cannot remove {' '.join(names)}"
         output = call([*APT_PURGE, "-s", "--ignore-hold", "purge", *names], failure, is_apt_error)
         return {*re.findall(r"^(?:Remv|Purg) ([^ :]+)", output, re.MULTILINE)}

@@ -147,7 +147,7 @@ def test_build_continues_when_provision_is_killed_and_the_next_run_waits_for_it(
     does not build again. The build runs at low priority."""
     node1 = builders.lab.testinfra("node1")
     child = builders.begin("--tags", "openmpi,horovod")
-    # The role toolchain compiles a program before, at normal priority.
+    # Wait for a compiler with nice value 10. Before the build, the role toolchain compiles a program with nice value 0.
     wait_for(lambda: "10" in compilers(builders) or child.poll() is not None, 300)
     assert child.poll() is None, child.communicate()
     for process in with_descendants(child.pid):

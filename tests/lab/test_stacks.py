@@ -32,7 +32,8 @@ def tree(version: str) -> Path:
 
 @pytest.fixture(scope="module")
 def node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One bare node, or the first one of the lab that TFCTL_TEST_LAB names. Skips the tests without trees."""
+    """One bare node, or the first one of the lab that TFCTL_TEST_LAB names. Skip the tests if this machine lacks
+    CPython 3.6 or 3.7."""
     for version in ("3.6", "3.7"):
         tree(version)
     standing = os.environ.get("TFCTL_TEST_LAB")

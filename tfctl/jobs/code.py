@@ -222,7 +222,7 @@ def _git_names(folder: Path, *options: str, limit: float = _GIT_S) -> list[str] 
 
 
 def _complaint(stderr: bytes) -> tuple[str, str]:
-    """Return why git has failed, and which command it advises, or "": its other lines are remarks."""
+    """Return why git has failed, and its advice. The advice is "" if the lines after the reason name no command."""
     text = plain(stderr.decode(errors="replace"))
     reason, *lines = text.rpartition("fatal: ")[2].splitlines() or [""]
     advice = " ".join(" ".join(lines).split())

@@ -129,10 +129,10 @@ def test_a_git_that_hangs_or_dies_matters_only_in_a_work_tree(
         job_code._git_names(job, "-cz", limit=limit)
 
 
-def test_remedy_is_what_git_advises_only_if_it_is_a_command(
+def test_remedy_is_the_advice_of_git_only_if_it_names_a_command(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a damaged repository below a mount point, git adds only where it has stopped looking for another one."""
+    """If a damaged repository is below a mount point, git says in a second line where its search has stopped."""
     said = "fatal: not a git repository\nStopping at filesystem boundary (GIT_DISCOVERY_ACROSS_FILESYSTEM not set).\n"
     (tmp_path / "git").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 128\n")
     (tmp_path / "git").chmod(0o755)
