@@ -78,6 +78,18 @@ def test_input_and_output_alternate_line_by_line(sshd: Sshd) -> None:
         assert channel.wait(WAIT) == 0
 
 
+def test_lines_that_have_arrived_are_read_together(sshd: Sshd) -> None:
+    script = r"printf 'one\ntwo\r\n\nhal'; read go; printf 'f\nrest'"
+    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+        assert channel.readlines(WAIT) == [b"one\n", b"two\r\n", b"\n"]
+        with pytest.raises(TimeoutError):
+            channel.readlines(0.3)
+        channel.send(b"go\n")
+        assert channel.readlines(WAIT) == [b"half\n"]
+        assert channel.readlines(WAIT) == [b"rest"]
+        assert channel.readlines(WAIT) == []
+
+
 def test_reading_continues_without_loss_after_a_timeout(sshd: Sshd) -> None:
     script = "printf half; read go; echo ' and half'"
     with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 from loopback import Relay, Sshd
@@ -40,7 +41,7 @@ def test_node_part_is_run_with_sudo_and_reads_its_request(sshd: Sshd) -> None:
     script = f"[ \"$*\" = '-n {names.PROGRAM}' ] || exit 9; read -r request; echo '{header}'; echo \"$request\""
     with session_with(sshd, script) as node:
         node.expect(wire.Logs, WAIT)
-        assert list(node.lines()) == [wire.request(REQUEST)]
+        assert list(chain(*node.batches())) == [wire.request(REQUEST)]
 
 
 def test_root_needs_no_sudo(sshd: Sshd) -> None:
@@ -209,13 +210,13 @@ def test_lines_are_yielded_to_the_end_of_the_output(sshd: Sshd) -> None:
     script = says({"logs": LOGS}) + "head -c 3000000 /dev/zero | tr '\\0' a; echo; echo '{}'"
     with session_with(sshd, script) as node:
         assert node.receive(WAIT) == wire.Logs(1, "0123abcd", {})
-        assert list(node.lines()) == [b"a" * 3_000_000 + b"\n", b"{}\n"]
+        assert list(chain(*node.batches())) == [b"a" * 3_000_000 + b"\n", b"{}\n"]
 
 
 def test_states_among_the_lines_are_decoded(sshd: Sshd) -> None:
     with session_with(sshd, says({"logs": LOGS}, {"show": {"jobs": []}}, {"beat": {}}, {"MESSAGE": "x"})) as node:
         node.receive(WAIT)
-        assert list(node.lines(WAIT)) == [wire.Shown(()), b'{"MESSAGE": "x"}\n']
+        assert list(chain(*node.batches(WAIT))) == [wire.Shown(()), b'{"MESSAGE": "x"}\n']
 
 
 def test_silence_after_the_last_line_is_an_error_if_it_is_limited(sshd: Sshd) -> None:
@@ -223,7 +224,7 @@ def test_silence_after_the_last_line_is_an_error_if_it_is_limited(sshd: Sshd) ->
     beats = "for _ in 1 2 3 4 5; do sleep 0.2; echo '{\"beat\":{}}'; done; echo '{}'; exec sleep 60"
     with session_with(sshd, says({"logs": LOGS}) + beats) as node:
         node.receive(WAIT)
-        lines = node.lines(0.6)
+        lines = chain.from_iterable(node.batches(0.6))
         assert next(lines) == b"{}\n"
         with pytest.raises(Unreachable, match=r"^node2: tfctl-node has sent nothing for 0\.6 s"):
             next(lines)
@@ -232,7 +233,7 @@ def test_silence_after_the_last_line_is_an_error_if_it_is_limited(sshd: Sshd) ->
 def test_incomplete_last_line_is_an_error(sshd: Sshd) -> None:
     with session_with(sshd, says({"logs": LOGS}) + "echo '{}'; printf '{\"__CURSOR\":\"s='") as node:
         node.receive(WAIT)
-        lines = node.lines()
+        lines = chain.from_iterable(node.batches())
         assert next(lines) == b"{}\n"
         with pytest.raises(TfctlError, match=r'node2: .*status 0: {"__CURSOR":"s='):
             next(lines)
@@ -242,7 +243,7 @@ def test_lines_raise_the_error_of_a_node_part_that_fails(sshd: Sshd) -> None:
     script = says({"logs": LOGS}) + "echo '{}'; echo 'Failed to seek to cursor' >&2; exit 1"
     with session_with(sshd, script) as node:
         node.receive(WAIT)
-        lines = node.lines()
+        lines = chain.from_iterable(node.batches())
         assert next(lines) == b"{}\n"
         with pytest.raises(TfctlError, match=r"node2: .*status 1: Failed to seek to cursor"):
             next(lines)

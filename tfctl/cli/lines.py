@@ -16,8 +16,7 @@ from tfctl.wording import listed, plain
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import LineObject, LostObject
-    from tfctl.jobs.journal import Gap, Line
-    from tfctl.jobs.logs import Item
+    from tfctl.jobs.journal import Gap, Item, Line
     from tfctl.jobs.state import JobState
 
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_cyan", "bright_yellow", "bright_magenta")

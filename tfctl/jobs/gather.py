@@ -10,9 +10,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def gather(source: queue.SimpleQueue[T] | queue.Queue[T], within: float, due: float, most: int = 10**9) -> list[T]:
-    """Return what has been queued, at most ``most`` items, once there is something and the time ``due``
-    (time.monotonic) has come; nothing after ``within`` seconds.
+def gather(source: queue.SimpleQueue[T], within: float, due: float) -> list[T]:
+    """Return what has been queued, once there is something and the time ``due`` (time.monotonic) has come; nothing
+    after ``within`` seconds.
 
     Waking up for each item would cost more than handling it.
     """
@@ -20,6 +20,6 @@ def gather(source: queue.SimpleQueue[T] | queue.Queue[T], within: float, due: fl
     with suppress(queue.Empty):
         found.append(source.get(timeout=within))
         time.sleep(max(0.0, due - time.monotonic()))
-        while len(found) < most:
+        while True:
             found.append(source.get_nowait())
     return found

@@ -62,6 +62,9 @@ class Gap:
     lines: int | None = None
 
 
+Item = Line | Gap
+
+
 @dataclass(frozen=True)
 class Query:
     """Which lines to read: of ``tasks`` (None: all), between two times (epoch s), the last ``tail`` over all hosts.
@@ -160,31 +163,39 @@ class HostJournal:
         self._resuming = not first
         return session
 
-    def lines(
+    def batches(
         self, session: Session, on_states: Callable[[wire.Shown], object] = lambda _: None
-    ) -> Iterator[Line | Gap]:
-        """Yield the lines of a session from `open`, to its end. ``on_states`` is called with the states among them.
+    ) -> Iterator[list[Item]]:
+        """Yield the lines of a session from `open`, to its end: together what has arrived together, or an empty list.
+        ``on_states`` is called with the states among them.
 
         Raise TfctlError if the last ones are missing, and Unreachable if a host has been silent for 15 s while it sends
         states, or for the query's limit while it sends only what was printed so far.
         """
-        for item in self._lines(session, on_states):
-            yield _corrected(item, self._ahead) if self._ahead else item
+        for batch in self._batches(session, on_states):
+            yield [_corrected(item, self._ahead) for item in batch] if self._ahead else batch
 
-    def _lines(self, session: Session, on_states: Callable[[wire.Shown], object]) -> Iterator[Line | Gap]:
+    def _batches(self, session: Session, on_states: Callable[[wire.Shown], object]) -> Iterator[list[Item]]:
         with session:
-            yield from self._before_the_journal()
-            for raw in session.lines(self._silence):
-                if isinstance(raw, wire.Shown):
-                    on_states(raw)
-                else:
-                    yield from self._take(raw)
+            yield [*self._before_the_journal()]
+            for batch in session.batches(self._silence):
+                found: list[Item] = []
+                try:
+                    for raw in batch:
+                        if isinstance(raw, wire.Shown):
+                            on_states(raw)
+                        else:
+                            found += self._take(raw)
+                except TfctlError:
+                    yield found
+                    raise
+                yield found
         self._tail, self._delivered = None, True
         if not self._follows:  # these lines have no end
-            yield from filter(None, map(self._line, self._pieces.values()))
+            yield [*filter(None, map(self._line, self._pieces.values()))]
             self._pieces.clear()
             if self._resuming:  # not even the entry at the cursor is left
-                yield self._rotated(self._tasks, self._time, None)
+                yield [self._rotated(self._tasks, self._time, None)]
         if not self.synced:
             raise TfctlError(
                 f"{self.host.name}: journald did not confirm that all lines are written; its last lines are missing",
@@ -197,7 +208,7 @@ class HostJournal:
             return wire.FOLLOW_SILENCE_S
         return None if self._follows else self._query.silence
 
-    def _take(self, raw: bytes) -> Iterator[Line | Gap]:
+    def _take(self, raw: bytes) -> Iterator[Item]:
         """Parse a line of journalctl's JSON. Yield nothing if it is not wanted, or repeats the last line read."""
         try:
             entry = wire.journal_entry(raw)
@@ -267,7 +278,7 @@ def _later(time: float | None, seconds: float) -> float | None:
     return None if time is None else time + seconds
 
 
-def _corrected(item: Line | Gap, ahead: float) -> Line | Gap:
+def _corrected(item: Item, ahead: float) -> Item:
     if isinstance(item, Line):
         return replace(item, time=item.time - ahead)
     return replace(item, time=item.time - ahead, since=_later(item.since, -ahead), until=_later(item.until, -ahead))

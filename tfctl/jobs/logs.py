@@ -6,13 +6,11 @@ Reading resumes after the last journal cursor seen, so that no line is lost or r
 from __future__ import annotations
 
 import heapq
-import queue
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +18,8 @@ from tfctl.errors import Exit, TfctlError, Unreachable, UsageError, of_exit, of_
 from tfctl.jobs import clocks
 from tfctl.jobs.answers import Answers, closed_when_silent
 from tfctl.jobs.attempts import Attempts
-from tfctl.jobs.gather import gather
-from tfctl.jobs.journal import Gap, HostJournal, Line, Query
+from tfctl.jobs.journal import HostJournal, Item, Line, Query
+from tfctl.jobs.line_buffer import LineBuffer
 from tfctl.jobs.state import JobState, absent, not_in_inventory
 from tfctl.model.host import Host
 from tfctl.remote.fleet import Fleet
@@ -30,7 +28,6 @@ from tfctl.remote.session import Session
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
 
-Item = Line | Gap
 Say = Callable[[str], None]
 Fail = Callable[[TfctlError], object]
 
@@ -79,8 +76,7 @@ def follow(
 
     ``fail`` is called for a host whose lines, or whose last ones, cannot be read, and for one that the inventory lacks;
     by default, the error is reported through ``say``. End early if no host is left whose lines can be read."""
-    news: queue.Queue[Item | None] = queue.Queue(maxsize=_AHEAD)
-    gone = threading.Event()
+    news: LineBuffer[Item | None] = LineBuffer(_AHEAD)
     fail = fail or (lambda error: say(f"tfctl: {error.message}"))
     sources = _sources(fleet, state, query)
     _report_absent(fleet, state, query, fail)
@@ -93,7 +89,7 @@ def follow(
             if of_hosts(failed, [source.host.name]):
                 source.skip_to(began)
     collect = _COLLECT_S if len(sources) > _CROWD else 0.0
-    followers = [_Follower(source, collect, fleet, news, over, gone, say, fail, answers) for source in sources]
+    followers = [_Follower(source, collect, fleet, news, over, say, fail, answers) for source in sources]
     answers.note_following()
     for follower in followers:
         threading.Thread(target=follower.run, daemon=True).start()
@@ -101,7 +97,7 @@ def follow(
     try:
         yield from _in_order(news, len(followers), WINDOW_S + collect)
     finally:
-        gone.set()
+        news.close()
         over.set()
 
 
@@ -124,28 +120,27 @@ class _Follower:
         source: HostJournal,
         collect: float,
         fleet: Fleet,
-        news: queue.Queue[Item | None],
+        news: LineBuffer[Item | None],
         over: threading.Event,
-        gone: threading.Event,
         say: Say,
         fail: Fail,
         answers: Answers,
     ) -> None:
         self._source, self._collect, self._fleet, self._news = source, collect, fleet, news
-        self._over, self._gone, self._say, self._fail, self._answers = over, gone, say, fail, answers
+        self._over, self._say, self._fail, self._answers = over, say, fail, answers
         self._session: Session | None = None
         self._away = 0.0
 
     def run(self) -> None:
-        """Queue every line, and finally None, even after an error: the reader waits for it."""
+        """Pass on every line, and finally None, even after an error: the reader waits for it."""
         try:
             self._follow()
         finally:
-            self._put(None)
+            self._news.put([None])
 
     def _follow(self) -> None:
         pause, again = _RETRY_S, False
-        while not self._gone.is_set():
+        while not self._news.closed:
             last = self._over.is_set()
             try:
                 self._stream(follow=not last)
@@ -210,17 +205,9 @@ class _Follower:
         if follow and self._over.is_set():
             session.close()
             return
-        for line in source.lines(session, lambda shown: self._answers.put(connection, shown)):
-            if not self._put(line):
+        for batch in source.batches(session, lambda shown: self._answers.put(connection, shown)):
+            if not self._news.put(batch):
                 return
-
-    def _put(self, line: Item | None) -> bool:
-        """Queue a line or a gap. Return False if the reader is gone."""
-        while not self._gone.is_set():
-            with suppress(queue.Full):
-                self._news.put(line, timeout=0.5)
-                return True
-        return False
 
 
 def _without_last_lines(error: TfctlError) -> TfctlError:
@@ -291,13 +278,14 @@ def _last(items: Iterable[Item], count: int) -> Iterable[Item]:
 
 def _to_end(source: HostJournal, session: Session, fail: Fail) -> Iterator[Item]:
     try:
-        yield from source.lines(session)
+        for batch in source.batches(session):
+            yield from batch
     except TfctlError as error:
         error.hosts = (source.host.name,)
         fail(error)
 
 
-def _in_order(news: queue.Queue[Item | None], hosts: int, window: float) -> Iterator[list[Item]]:
+def _in_order(news: LineBuffer[Item | None], hosts: int, window: float) -> Iterator[list[Item]]:
     """Yield lines ordered by time (one host's as they came) until every host has ended.
 
     Each line is held for at most ``window`` seconds, and at least for two thirds of that: a line that arrives so much
@@ -306,7 +294,7 @@ def _in_order(news: queue.Queue[Item | None], hosts: int, window: float) -> Iter
     waiting: dict[str, deque[_Arrival]] = {}
     due = 0.0
     while hosts:
-        batch = gather(news, 0.1, due, _AHEAD)
+        batch = news.take(0.1, due)
         now = time.monotonic()
         due = now + _PAUSE_S
         for line in batch:

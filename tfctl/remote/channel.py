@@ -71,6 +71,12 @@ class Channel(Protocol):
         wire.LINE_LIMIT.
         """
 
+    def readlines(self, timeout: float | None) -> list[bytes]:
+        """Return the complete lines of stdout that have arrived, at least one, each with its newline.
+
+        At end of file, return the rest, then nothing. Raises as `readline` does.
+        """
+
     def read(self, size: int, timeout: float | None) -> bytes:
         """Return 1 to ``size`` bytes of stdout, or ``b""`` at end of file. Raises TimeoutError."""
 
@@ -95,6 +101,11 @@ class BaseChannel(ABC):
 
     def readline(self, timeout: float | None) -> bytes:
         return self._next(self._output.line, timeout) or self._output.rest()
+
+    def readlines(self, timeout: float | None) -> list[bytes]:
+        data = self._next(self._output.lines, timeout) or self._output.rest()
+        *lines, rest = data.split(b"\n")
+        return [line + b"\n" for line in lines] + ([rest] if rest else [])
 
     def read(self, size: int, timeout: float | None) -> bytes:
         return self._next(lambda: self._output.piece(size), timeout)
@@ -178,11 +189,12 @@ class ProcessOutput:
     def line(self) -> bytes:
         """Return the next complete line, or ``b""``. Raises TfctlError for one longer than wire.LINE_LIMIT."""
         with self._lock:
-            end = self._out.find(b"\n", self._searched) + 1
-            self._searched = len(self._out)
-            if not end and len(self._out) > LINE_LIMIT:
-                raise TfctlError(f"{self._source} writes a line that does not end within {LINE_LIMIT} bytes")
-            return self._cut(end) if end else b""
+            return self._up_to(self._out.find(b"\n", self._searched))
+
+    def lines(self) -> bytes:
+        """Return all complete lines, or ``b""``. Raises TfctlError as `line` does."""
+        with self._lock:
+            return self._up_to(self._out.rfind(b"\n", self._searched))
 
     def piece(self, size: int) -> bytes:
         """Return up to ``size`` bytes of what is left of stdout."""
@@ -198,6 +210,15 @@ class ProcessOutput:
         """Return the end of stderr, without control characters."""
         with self._lock:
             return plain(self._err.decode(errors="replace"))
+
+    def _up_to(self, newline: int) -> bytes:
+        """Cut off everything up to the newline that was found there, or nothing if none was found (-1)."""
+        if newline >= 0:
+            return self._cut(newline + 1)
+        self._searched = len(self._out)
+        if len(self._out) > LINE_LIMIT:
+            raise TfctlError(f"{self._source} writes a line that does not end within {LINE_LIMIT} bytes")
+        return b""
 
     def _cut(self, size: int) -> bytes:
         data = bytes(self._out[:size])

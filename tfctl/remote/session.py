@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar, overload
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tfctl.remote.channel import Channel
     from tfctl.remote.transport import Connection
 
+T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -124,7 +125,7 @@ class Session:
         Unreachable on timeout.
         """
         while True:
-            line = self._next_line(timeout)
+            line = self._next(self._channel.readline, timeout)
             if not line.endswith(b"\n"):
                 raise self._ended(line)
             if not self._started and self._skipped_count < _FOREIGN_LINES:
@@ -169,22 +170,29 @@ class Session:
             size -= len(data)
             yield data
 
-    def lines(self, timeout: float | None = None) -> Iterator[bytes | wire.Shown]:
-        """Yield each further line with its newline as it arrives, until the node ends. Only complete lines, no beats;
-        `show` among the lines is decoded.
+    def batches(self, timeout: float | None = None) -> Iterator[list[bytes | wire.Shown]]:
+        """Yield the further lines with their newlines, together those that have arrived together, until the node ends.
+        Only complete lines, no beats; `show` among the lines is decoded.
 
         Raises TfctlError if the output ends within a line, the exit status is not 0 or the node sends an error, and
         Unreachable if it has sent nothing, not even a beat, for ``timeout`` seconds.
         """
-        while (line := self._next_line(timeout)).endswith(b"\n"):
-            if not line.startswith((b'{"beat":', b'{"error":', b'{"show":')):
-                yield line
-            elif isinstance(message := self._decoded(line), wire.Error):
-                raise as_error(self.host, message)
-            elif isinstance(message, wire.Shown):
-                yield message
-        if line or self.wait() != 0:
-            raise self._ended(line)
+        while (lines := self._next(self._channel.readlines, timeout)) and lines[-1].endswith(b"\n"):
+            found: list[bytes | wire.Shown] = []
+            try:
+                for line in lines:
+                    if not line.startswith((b'{"beat":', b'{"error":', b'{"show":')):
+                        found.append(line)
+                    elif isinstance(message := self._decoded(line), wire.Error):
+                        raise as_error(self.host, message)
+                    elif isinstance(message, wire.Shown):
+                        found.append(message)
+            except TfctlError:
+                yield found
+                raise
+            yield found
+        if lines or self.wait() != 0:
+            raise self._ended(b"".join(lines))
 
     def close_stdin(self) -> None:
         """Close the node's stdin: nothing more will be sent."""
@@ -201,9 +209,9 @@ class Session:
         """Close the channel: the node reads end of file."""
         self._channel.close()
 
-    def _next_line(self, timeout: float | None) -> bytes:
+    def _next(self, read: Callable[[float | None], T], timeout: float | None) -> T:
         try:
-            return self._channel.readline(timeout)
+            return read(timeout)
         except TimeoutError:
             raise self._silent(timeout or 0.0) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 
 from records import make_record
 
@@ -88,17 +89,17 @@ class _Session:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def lines(self, _timeout: float | None) -> list[bytes]:
+    def batches(self, _timeout: float | None) -> list[list[bytes]]:
         entry = {"MESSAGE": "x", "_TRANSPORT": "stdout", "_SYSTEMD_UNIT": "u"}
         stamps = ((f"c{time}", str(int(time * 1e6))) for time in self._times)
-        return [json.dumps({**entry, "__CURSOR": c, "__REALTIME_TIMESTAMP": t}).encode() for c, t in stamps]
+        return [[json.dumps({**entry, "__CURSOR": c, "__REALTIME_TIMESTAMP": t}).encode() for c, t in stamps]]
 
 
 def test_lines_have_corrected_times_and_are_asked_for_by_the_clock_of_their_host() -> None:
     [state] = jobs({"node1": [_failed(0, 1060.0)], "node2": []})
     source = HostJournal(Host("node2", Ssh("node2")), state, Query(since=1000.0, until=1100.0), ahead=3600.0)
     source._header = wire.Logs(1, RECORD.run, {"u": ("worker", 1)})
-    [line] = source.lines(_Session(4630.5))  # type: ignore[arg-type]
+    [line] = chain(*source.batches(_Session(4630.5)))  # type: ignore[arg-type]
     assert isinstance(line, Line)
     assert line.time == 1030.5
     assert (source._query.since, source._query.until) == (4600.0, 4700.0)

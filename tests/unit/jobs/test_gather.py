@@ -29,10 +29,3 @@ def test_silence_does_not_last_longer_than_the_limit() -> None:
     began = time.monotonic()
     assert gather(queue.SimpleQueue(), 0.05, began + 9.0) == []
     assert time.monotonic() < began + 0.9
-
-
-def test_what_exceeds_the_most_is_left_for_the_next_time() -> None:
-    lines: queue.Queue[int] = queue.Queue()
-    for number in range(5):
-        lines.put(number)
-    assert [gather(lines, 1.0, 0.0, most=3), gather(lines, 1.0, 0.0, most=3)] == [[0, 1, 2], [3, 4]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
 import threading
 import time
 from collections.abc import Sequence
@@ -13,8 +12,9 @@ import pytest
 from records import make_record
 
 from tfctl.errors import Unreachable
-from tfctl.jobs.journal import Gap, HostJournal, Line, Query
-from tfctl.jobs.logs import WINDOW_S, Item, _in_order, _last
+from tfctl.jobs.journal import Gap, HostJournal, Item, Line, Query
+from tfctl.jobs.line_buffer import LineBuffer
+from tfctl.jobs.logs import WINDOW_S, _in_order, _last
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -25,9 +25,8 @@ def line(when: float, host: str, text: str = "") -> Line:
 
 
 def ordered(*lines: Line | None, hosts: int = 2) -> list[list[Item]]:
-    news: queue.Queue[Item | None] = queue.Queue()
-    for each in lines:
-        news.put(each)
+    news: LineBuffer[Item | None] = LineBuffer(1000)
+    news.put(lines)
     return list(_in_order(news, hosts, WINDOW_S))
 
 
@@ -46,15 +45,15 @@ def test_lines_of_one_host_keep_their_order() -> None:
 
 def test_a_line_that_arrives_late_is_printed_before_newer_ones_of_other_hosts() -> None:
     """Whenever it arrives: hosts collect their lines at different moments."""
-    news: queue.Queue[Item | None] = queue.Queue()
+    news: LineBuffer[Item | None] = LineBuffer(1000)
     window, late = 1.8, 0.4
     began = time.monotonic()
 
     def print_lines(host: str, delay: float) -> None:
         for number in range(20):
             time.sleep(max(0.0, began + number * 0.1 + delay - time.monotonic()))
-            news.put(line(number * 0.1, host))
-        news.put(None)
+            news.put([line(number * 0.1, host)])
+        news.put([None])
 
     for host, delay in (("a", 0.0), ("b", late)):
         threading.Thread(target=print_lines, args=(host, delay), daemon=True).start()
@@ -79,16 +78,17 @@ def test_the_last_lines_are_counted_without_gaps_and_keep_those_just_before_them
     assert list(_last(everything, 0)) == []
 
 
-class Flood(queue.Queue[Item | None]):
+class Flood(LineBuffer[Item | None]):
     """Never empty."""
 
-    def get(self, *_: object, **__: object) -> Item | None:
-        return line(time.time(), "a")
+    def take(self, _within: float, due: float) -> list[Item | None]:
+        time.sleep(max(0.0, due - time.monotonic()))
+        return [line(time.time(), "a")]
 
 
 def test_lines_are_printed_while_new_ones_keep_arriving() -> None:
     """A flood would otherwise be held back, and grow, for as long as it lasts."""
-    batches = _in_order(Flood(), 1, WINDOW_S)
+    batches = _in_order(Flood(1), 1, WINDOW_S)
     assert next(batches)
     assert next(batches)
 

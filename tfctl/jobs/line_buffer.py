@@ -1,0 +1,65 @@
+"""Pass lines from the threads that read them to the one that prints them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class LineBuffer(Generic[T]):
+    """What many threads have put in and one has not yet taken out, many items at a time.
+
+    If a queue.Queue is full, each item that is taken out wakes a thread. With a thousand hosts whose lines arrive
+    faster than they are printed, that took nearly all of the CPU time.
+    """
+
+    def __init__(self, most: int) -> None:
+        """``most``: the number of items at which the buffer is full."""
+        self._most = most
+        self._items: list[T] = []
+        self._closed = False
+        self._taken = 0  # how often items have been taken
+        lock = threading.Lock()
+        self._filled = threading.Condition(lock)
+        self._emptied = threading.Condition(lock)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def put(self, items: Sequence[T]) -> bool:
+        """Append ``items``; if the buffer is full, once it has been emptied. Return False if it is closed: nobody will
+        take them."""
+        with self._emptied:
+            taken = self._taken
+            # Any number of threads go on once it has been emptied: if those that find it full again continued to wait,
+            # each would wake many times.
+            self._emptied.wait_for(lambda: self._closed or self._taken > taken or len(self._items) < self._most)
+            if self._closed:
+                return False
+            self._items += items
+            self._filled.notify()
+        return True
+
+    def take(self, within: float, due: float) -> list[T]:
+        """Return all items, once there is one and the time ``due`` (time.monotonic) has come; nothing after ``within``
+        seconds. Only one thread may call this."""
+        with self._filled:
+            if not self._filled.wait_for(lambda: self._items, within):
+                return []
+        time.sleep(max(0.0, due - time.monotonic()))
+        with self._emptied:
+            items, self._items = self._items, []
+            self._taken += 1
+            self._emptied.notify_all()
+        return items
+
+    def close(self) -> None:
+        """Let every `put` return."""
+        with self._emptied:
+            self._closed = True
+            self._emptied.notify_all()
