@@ -217,10 +217,18 @@ def errors_of(output: str) -> str:
     if other:
         return f"the download of {other[1]} from {other[2]} does not match the hash in the lock file"
     errors: list[Any] = re.findall(r"^ *ERROR: (?!Ignored )(.*)$", output, re.MULTILINE)
-    broken = re.search(r"after connection broken by '(?:\w+\()?['\"]?(?:<[^>]*>: )?([^'\"]*)", output)
+    broken = re.search(r"after connection broken by '(.*)': ", output)
     if broken:
-        errors.insert(0, f"connection broken to the package index: {broken[1]}")
+        errors.insert(0, f"connection broken to the package index: {_message_of(broken[1])}")
     return "\n".join(re.sub(r" \(from versions: .*\)$", "", line) for line in errors or output.splitlines()[-3:])
+
+
+def _message_of(exception: str) -> str:
+    """Return the message of an exception of urllib3 as pip prints it, which is nested: without class names, objects
+    and quotation marks."""
+    text = re.sub(r"<[^>]*>[:,] |\b[A-Z]\w*\((?:host=[^)]*\): )?", "", exception)
+    text = re.sub(r"""['"], *['"]""", " ", text)
+    return re.sub(r"""^['"]+|['"][)'"]*$""", "", text)
 
 
 def compile_modules(wheels: Sequence[Path], version: str, place: Path) -> None:

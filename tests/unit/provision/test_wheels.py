@@ -174,6 +174,48 @@ def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize(
+    ("exception", "message"),
+    [
+        (
+            "NewConnectionError(\"HTTPConnection(host='127.0.0.1', port=9): Failed to establish a new connection: "
+            '[Errno 111] Connection refused")',
+            "Failed to establish a new connection: [Errno 111] Connection refused",
+        ),
+        (
+            "NewConnectionError('<pip._vendor.urllib3.connection.HTTPConnection object at 0x7f>: Failed to establish a "
+            "new connection: [Errno 111] Connection refused')",
+            "Failed to establish a new connection: [Errno 111] Connection refused",
+        ),
+        (
+            "NameResolutionError(\"HTTPSConnection(host='index', port=443): Failed to resolve 'index' ([Errno -2] Name "
+            'or service not known)")',
+            "Failed to resolve 'index' ([Errno -2] Name or service not known)",
+        ),
+        (
+            "ConnectTimeoutError(<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f>, 'Connection to index "
+            "timed out. (connect timeout=15)')",
+            "Connection to index timed out. (connect timeout=15)",
+        ),
+        (
+            "ProxyError('Cannot connect to proxy.', OSError('Tunnel connection failed: 403 Forbidden'))",
+            "Cannot connect to proxy. Tunnel connection failed: 403 Forbidden",
+        ),
+    ],
+)
+def test_broken_connection_to_the_index_is_explained_in_every_form_in_which_pip_prints_it(
+    exception: str, message: str
+) -> None:
+    output = (
+        "WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after connection "
+        f"broken by '{exception}': /simple/absl-py/\nERROR: No matching distribution found for absl-py==2.5.1\n"
+    )
+    assert wheels.errors_of(output).splitlines() == [
+        f"connection broken to the package index: {message}",
+        "No matching distribution found for absl-py==2.5.1",
+    ]
+
+
 def test_source_distribution_is_downloaded_without_running_it(index: Path, tmp_path: Path) -> None:
     tiny, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
     with tarfile.open(source, "w:gz") as tar:
