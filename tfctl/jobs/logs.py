@@ -33,9 +33,9 @@ Fail = Callable[[TfctlError], object]
 
 #: How long (s) a followed line waits for older lines from other hosts.
 WINDOW_S = 0.3
-#: With more hosts than _CROWD, each collects its lines for so long (s), so that the client does not fall behind: a
-#: message costs it more CPU time than a line.
-_COLLECT_S, _CROWD = 0.5, 50
+#: With more hosts than _CROWD, each collects its lines for _COLLECT_S or longer, so that all together send at most
+#: _MESSAGES a second and the client does not fall behind: a message costs it more CPU time than a line.
+_COLLECT_S, _CROWD, _MESSAGES = 0.5, 50, 600
 #: How long (s) lines are collected before they are sorted.
 _PAUSE_S = 0.05
 _RETRY_S, _RETRY_MOST_S = 0.5, 5.0
@@ -88,7 +88,7 @@ def follow(
         for source in sources:
             if of_hosts(failed, [source.host.name]):
                 source.skip_to(began)
-    collect = _COLLECT_S if len(sources) > _CROWD else 0.0
+    collect = max(_COLLECT_S, len(sources) / _MESSAGES) if len(sources) > _CROWD else 0.0
     followers = [_Follower(source, collect, fleet, news, over, say, fail, answers) for source in sources]
     answers.note_following()
     for follower in followers:
