@@ -93,6 +93,7 @@ class HostJournal:
     def __init__(self, host: Host, state: JobState, query: Query, ahead: float = 0.0, hosts: int = 1) -> None:
         self.host = host
         self._state = state
+        self._of_job = {task.name for task in state.tasks if task.host == host.name}
         self._ahead = ahead
         self._window = max(_UNREAD_LEAST, min(_UNREAD_MOST, _UNREAD // hosts))
         self._query = replace(query, since=_later(query.since, ahead), until=_later(query.until, ahead))
@@ -155,8 +156,8 @@ class HostJournal:
             collect=collect or None,
         )
         session, asked = open_session(connection, request, self._window), time.time()
-        header, ours = session.expect(wire.Logs, wire.SILENCE_S), {task.name for task in self._state.tasks}
-        units = {unit: task for unit, task in header.units.items() if task in ours}
+        header = session.expect(wire.Logs, wire.SILENCE_S)
+        units = {unit: task for unit, task in header.units.items() if task in self._of_job}
         self._header = header._replace(units=units)
         if follow and self._header.time is not None:  # otherwise it has waited for journald before
             self.clock_offset = clocks.offset(asked, self._header.time, time.time())
