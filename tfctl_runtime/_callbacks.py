@@ -18,7 +18,9 @@ def callbacks(
     They write below ``output``, a directory that all hosts share (default: TFCTL_OUTPUT, else ``./output``):
 
     * ``backup/``, BackupAndRestore: the state after each epoch, or after every ``backup_steps`` steps (Keras 2.11 or
-      newer; with parameter_server only after epochs). Read when fit begins, removed when it succeeds.
+      newer; with parameter_server only after epochs). Read when fit begins, removed when it succeeds. A task that is
+      interrupted after the backup of an epoch's last step resumes with the next epoch: the evaluation and the weights
+      of that epoch may be missing.
     * ``checkpoints/ckpt-0001`` and so on, ModelCheckpoint: the weights after each epoch.
     * ``logs/``, TensorBoard, if that package is installed.
 

@@ -113,7 +113,7 @@ def test_resnet_learns_and_resumes_at_the_step_it_had_reached(
     losses = [float(loss) for loss in re.findall(r" loss: (\d+\.\d+)", "\n".join(lines_of_task(log, decider)))]
     assert losses[-1] < losses[0], losses
     assert re.search(rf"^{ARGUMENTS[name][1]} [01]\.\d+$", "\n".join(lines_of_task(log, decider)), re.MULTILINE)
-    assert_files(jobs, training.name, decider)
+    assert_files(jobs, training.name, decider, resumed_at=last)
     assert_reported(jobs, training.name, knows_wait=strategy != "parameter-server")
     if strategy == "horovod":
         assert training.numbers(BEGINS, "worker/1")[-1] == last, "the other rank resumed alike"
@@ -126,12 +126,17 @@ def steps_before_resuming(training: Training, task: str) -> int:
     return STEPS * max(int(found[1]) - 1 for line in lines[:begun] if (found := re.search(EPOCH, line)))
 
 
-def assert_files(jobs: Jobs, job: str, decider: str) -> None:
-    """Assert that one task wrote a checkpoint for each epoch, and summaries, and that the backup is gone."""
+def assert_files(jobs: Jobs, job: str, decider: str, resumed_at: int) -> None:
+    """Assert that one task wrote a checkpoint for each epoch, and summaries, and that the backup is gone.
+
+    An epoch has none if the task was killed after its last step, which had been backed up.
+    """
     host = next(task["host"] for task in jobs.status(job)["tasks"] if f"{task['role']}/{task['index']}" == decider)
     files = jobs.lab.shell(host, f"sudo find /srv/tfctl/{job} -type f").splitlines()
     names = {Path(file).name for file in files}
-    assert {f"ckpt-{epoch:04}.index" for epoch in range(1, EPOCHS + 1)} <= names
+    epoch, step = divmod(resumed_at, STEPS)
+    resumed = set() if step or epoch == 1 else {f"ckpt-{epoch:04}.index"}
+    assert {f"ckpt-{epoch:04}.index" for epoch in range(1, EPOCHS + 1)} <= names | resumed
     assert any("tfevents" in name for name in names)
     assert not [file for file in files if "/backup/" in file]
 

@@ -76,16 +76,28 @@ def connect(sshd: Sshd, control: Path) -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"ansible.builtin.command": f"sleep 4{os.getpid()}"},
+        {"ansible.builtin.script": "{{ playbook_dir }}/../begin", "loop": [*range(1000)]},
+    ],
+    ids=["a long command", "many transfers"],
+)
 def test_nothing_of_ansible_is_left_on_a_host_after_tfctl_was_killed(
-    sshd: Sshd, remote: Path, tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
+    sshd: Sshd,
+    remote: Path,
+    tmp_path: Path,
+    short: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    action: dict[str, object],
 ) -> None:
     """tfctl gets SIGKILL while a task runs. An earlier task has used Ansible's directory on the host."""
     (tmp_path / "playbooks").mkdir()
     (tmp_path / "playbooks/callback_plugins").symlink_to(ansible.data_dir() / "playbooks/callback_plugins")
     script = {"ansible.builtin.script": f"{tmp_path}/begin"}
     (tmp_path / "begin").write_text("#!/bin/sh\n")
-    nap: dict[str, object] = {"name": "Sleep", "ansible.builtin.command": f"sleep 4{os.getpid()}"}
-    play = {"hosts": "all", "gather_facts": False, "tasks": [script, nap]}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [script, {"name": "Go on", **action}]}
     (tmp_path / "playbooks/test.yml").write_text(json.dumps([play]))
     (tmp_path / "hosts.ini").write_text(
         f"node1 ansible_host=127.0.0.1 ansible_port={sshd.port} ansible_user=ops "
@@ -100,7 +112,7 @@ def test_nothing_of_ansible_is_left_on_a_host_after_tfctl_was_killed(
     monkeypatch.setenv("TMPDIR", str(short))
     with subprocess.Popen([sys.executable, "-uc", program], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout
-        begun = any("name='Sleep'" in line for line in child.stdout)
+        begun = any("name='Go on'" in line for line in child.stdout)
         used = [*(remote / ".ansible/tmp").glob("tfctl-ansible-*")]
         child.kill()
         assert begun and used
@@ -111,3 +123,4 @@ def test_nothing_of_ansible_is_left_on_a_host_after_tfctl_was_killed(
         time.sleep(0.1)
     shared = subprocess.run(["pgrep", "-f", f"ssh: {short}/"], stdout=subprocess.PIPE, timeout=20)
     assert shared.stdout == b"", "connections that ssh shares"
+    assert [*(remote / ".ansible/tmp").iterdir()] == []
