@@ -20,6 +20,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,36 +36,16 @@ description:
   - Writes to the file descriptor that the environment variable C(TFCTL_EVENTS_FD) names, and nothing to stdout.
 """
 
+# The fields of a task's result that tfctl gets.
 KEPT = (
-    "msg",
-    "faults",
-    "stderr",
-    "stdout",
-    "module_stderr",
-    "module_stdout",
-    "rc",
-    "warnings",
-    "censored",
-    "explained",
-    "url",
-    "drifts",
-    "removed",
-    "kept",
-)
+    "msg", "faults", "stderr", "stdout", "module_stderr", "module_stdout", "rc", "warnings", "censored", "explained",
+    "url", "drifts", "removed", "kept",
+)  # fmt: skip
 # Actions that Ansible performs itself or only on the control machine. They are not reported.
 UNTOLD = (
-    "meta",
-    "validate_argument_spec",
-    "include_tasks",
-    "import_tasks",
-    "include_role",
-    "import_role",
-    "set_fact",
-    "add_host",
-    "tfctl_compare_hosts",
-    "tfctl_report_faults",
-    "tfctl_due",
-)
+    "meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact",
+    "add_host", "tfctl_compare_hosts", "tfctl_report_faults", "tfctl_due",
+)  # fmt: skip
 
 
 class CallbackModule(CallbackBase):
@@ -79,9 +60,7 @@ class CallbackModule(CallbackBase):
         os.set_inheritable(descriptor, False)
         os.set_inheritable(alive, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
-        folder = RunFolder(Path(os.environ["TFCTL_RUN_FOLDER"]))
-        threading.Thread(target=folder.end_with, args=(alive,), daemon=True).start()
-        end_workers_with_this_process()
+        RunFolder(Path(os.environ["TFCTL_RUN_FOLDER"])).end_with(alive, end_workers_with_this_process())
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         variables = play.get_variable_manager().get_vars(play=play)
@@ -136,23 +115,27 @@ class CallbackModule(CallbackBase):
         self._file.flush()
 
 
-def end_workers_with_this_process() -> None:
+def end_workers_with_this_process() -> Callable[[], None]:
     """Let the worker processes, with what they have started, end when this process, Ansible, has ended or was killed.
+    Return a function that ends them earlier.
 
     They have sessions of their own, so a signal to the group of Ansible does not reach them. Without Ansible, a worker
     with a long result would wait without end: it writes to a pipe that nothing reads, and holds the other end itself.
     """
     reader, writer = os.pipe()  # programs that workers start do not inherit it
+    alive, group = os.fdopen(writer, "wb"), os.getpgrp()
 
     def end() -> None:
         os.read(reader, 1)
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        # A worker has no session of its own in its first moment.
+        os.kill(os.getpid() if os.getpgrp() == group else -os.getpgrp(), signal.SIGKILL)
 
     def watch() -> None:
-        os.close(writer)
+        alive.close()
         threading.Thread(target=end, daemon=True).start()
 
     os.register_at_fork(after_in_child=watch)
+    return alive.close
 
 
 def diffs_of(result: dict[str, Any]) -> list[Any]:

@@ -11,13 +11,15 @@ import contextlib
 import fcntl
 import os
 import pwd
+import select
 import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,18 +59,32 @@ class RunFolder:
         """The directory on the hosts, below a home directory."""
         return f"{_REMOTE}/{self.path.name}"
 
-    def end_with(self, descriptor: int) -> None:
-        """End this process and its group once the other end of the pipe is closed, and remove the files.
+    def end_with(self, descriptor: int, end_workers: Callable[[], None]) -> None:
+        """End this process, Ansible, and its group once the other end of the pipe is closed, and remove the files.
 
-        The callback plugin runs this in a thread of Ansible.
+        ``end_workers`` ends its workers, which would otherwise create files again. Return at once.
         """
-        os.read(descriptor, 1)
-        # This thread ends with the main thread, if that ends in time.
-        atexit.register(self.remove)
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(GRACE_S)
-        self.remove()
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+        def remove() -> None:
+            end_workers()
+            self.remove()
+
+        def at_exit() -> None:
+            with contextlib.suppress(KeyboardInterrupt):  # `end` sends one, perhaps only now
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            if select.select([descriptor], [], [], 0)[0]:
+                remove()
+
+        def end() -> None:
+            os.read(descriptor, 1)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(GRACE_S)
+            remove()
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+        # Ansible may also end before the thread runs, because it cannot send events any more.
+        atexit.register(at_exit)
+        threading.Thread(target=end, daemon=True).start()
 
     def remove(self) -> None:
         """Remove the files on the hosts and on this machine, and close the connections: a lab that is created again
