@@ -91,8 +91,11 @@ def follow(
     collect = max(_COLLECT_S, len(sources) / _MESSAGES) if len(sources) > _CROWD else 0.0
     followers = [_Follower(source, collect, fleet, news, over, say, fail, answers) for source in sources]
     answers.note_following()
+    # Threads that work hold up the start of further ones: with 1,000 hosts, for more than a minute.
+    all_started = threading.Event()
     for follower in followers:
-        threading.Thread(target=follower.run, daemon=True).start()
+        threading.Thread(target=follower.run, args=(all_started,), daemon=True).start()
+    all_started.set()
     threading.Thread(target=_hang_up, args=(over, followers), daemon=True).start()
     try:
         yield from _in_order(news, len(followers), WINDOW_S + collect)
@@ -131,8 +134,9 @@ class _Follower:
         self._session: Session | None = None
         self._away = 0.0
 
-    def run(self) -> None:
+    def run(self, may_begin: threading.Event) -> None:
         """Pass on every line, and finally None, even after an error: the reader waits for it."""
+        may_begin.wait()
         try:
             self._follow()
         finally:
