@@ -21,6 +21,7 @@ from tfctl.jobs.attempts import Attempts
 from tfctl.jobs.journal import HostJournal, Item, Line, Query
 from tfctl.jobs.line_buffer import LineBuffer
 from tfctl.jobs.state import JobState, absent, not_in_inventory
+from tfctl.jobs.turn import Turn
 from tfctl.model.host import Host
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session
@@ -36,6 +37,9 @@ WINDOW_S = 0.3
 #: With more hosts than _CROWD, each collects its lines for _COLLECT_S or longer, so that all together send at most
 #: _MESSAGES a second and the client does not fall behind: a message costs it more CPU time than a line.
 _COLLECT_S, _CROWD, _MESSAGES = 0.5, 50, 600
+#: How many sessions are opened in a second, at least. With more than _CROWD hosts, none is read before all are open, or
+#: before this time is over.
+_OPENED = 100
 #: How long (s) lines are collected before they are sorted.
 _PAUSE_S = 0.05
 _RETRY_S, _RETRY_MOST_S = 0.5, 5.0
@@ -89,13 +93,12 @@ def follow(
             if of_hosts(failed, [source.host.name]):
                 source.skip_to(began)
     collect = max(_COLLECT_S, len(sources) / _MESSAGES) if len(sources) > _CROWD else 0.0
-    followers = [_Follower(source, collect, fleet, news, over, say, fail, answers) for source in sources]
+    turn = Turn(len(sources), len(sources) / _OPENED if collect else 0.0)
+    followers = [_Follower(source, collect, fleet, news, turn, over, say, fail, answers) for source in sources]
     answers.note_following()
-    # Threads that work hold up the start of further ones: with 1,000 hosts, for more than a minute.
-    all_started = threading.Event()
     for follower in followers:
-        threading.Thread(target=follower.run, args=(all_started,), daemon=True).start()
-    all_started.set()
+        threading.Thread(target=follower.run, daemon=True).start()
+    turn.begin()
     threading.Thread(target=_hang_up, args=(over, followers), daemon=True).start()
     try:
         yield from _in_order(news, len(followers), WINDOW_S + collect)
@@ -124,19 +127,20 @@ class _Follower:
         collect: float,
         fleet: Fleet,
         news: LineBuffer[Item | None],
+        turn: Turn,
         over: threading.Event,
         say: Say,
         fail: Fail,
         answers: Answers,
     ) -> None:
-        self._source, self._collect, self._fleet, self._news = source, collect, fleet, news
+        self._source, self._collect, self._fleet, self._news, self._turn = source, collect, fleet, news, turn
         self._over, self._say, self._fail, self._answers = over, say, fail, answers
         self._session: Session | None = None
         self._away = 0.0
 
-    def run(self, may_begin: threading.Event) -> None:
+    def run(self) -> None:
         """Pass on every line, and finally None, even after an error: the reader waits for it."""
-        may_begin.wait()
+        self._turn.wait_to_begin()
         try:
             self._follow()
         finally:
@@ -193,7 +197,11 @@ class _Follower:
         host = self._source.host
         connection, states = self._fleet.connection(host), follow and self._answers.expects(host)
         with closed_when_silent(connection):
-            self._session = self._source.open(connection, follow, states, self._collect if follow else 0.0)
+            try:
+                self._session = self._source.open(connection, follow, states, self._collect if follow else 0.0)
+            finally:
+                self._turn.opened(host.name)
+            self._turn.wait_to_read()
             self._read(connection, self._session, follow)
 
     def _read(self, connection: Connection, session: Session, follow: bool) -> None:
