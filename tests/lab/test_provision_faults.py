@@ -154,7 +154,7 @@ def test_provision_explains_a_held_package_that_ansible_refused(pair: Lab) -> No
 def test_provision_names_an_unreachable_package_mirror(pair: Lab) -> None:
     kill = (
         "mv /etc/apt/sources.list.d /etc/apt/was; mv /var/lib/apt/lists /var/lib/apt/was;"
-        "mkdir /etc/apt/sources.list.d;"
+        "mkdir /etc/apt/sources.list.d /var/lib/apt/lists;"
         f"echo deb {DEAD}/debian bookworm main > /etc/apt/sources.list.d/dead.list"
     )
     mend = (
