@@ -158,7 +158,7 @@ def test_provision_names_an_unreachable_package_mirror(pair: Lab) -> None:
         f"echo deb {DEAD}/debian bookworm main > /etc/apt/sources.list.d/dead.list"
     )
     mend = (
-        "rm -rf /etc/apt/sources.list.d /var/lib/apt/lists;"
+        "rm -r /etc/apt/sources.list.d /var/lib/apt/lists;"
         "mv /etc/apt/was /etc/apt/sources.list.d; mv /var/lib/apt/was /var/lib/apt/lists"
     )
     with harmed(pair, kill, mend):

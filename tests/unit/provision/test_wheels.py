@@ -173,7 +173,6 @@ def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path) -> No
     assert "cannot reach a package index" in report.hosts[0].remedy
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize(
     ("exception", "message"),
     [
@@ -216,6 +215,7 @@ def test_broken_connection_to_the_index_is_explained_in_every_form_in_which_pip_
     ]
 
 
+@pytest.mark.extended
 def test_source_distribution_is_downloaded_without_running_it(index: Path, tmp_path: Path) -> None:
     tiny, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
     with tarfile.open(source, "w:gz") as tar:
