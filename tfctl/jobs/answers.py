@@ -5,7 +5,6 @@ Each host has one channel. If the lines of its tasks are followed too, the answe
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.jobs import clocks
+from tfctl.jobs.inbox import Inbox
 from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -38,7 +38,7 @@ class Answers:
     """
 
     def __init__(self, fleet: Fleet, job: str, attempt: int, followed: Collection[str] = ()) -> None:
-        self.incoming: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self.incoming: Inbox[Answer] = Inbox()
         #: From when on (time.monotonic) answers can be expected.
         self.since = float("inf")
         self._fleet = fleet
@@ -72,12 +72,12 @@ class Answers:
 
     def put(self, connection: Connection, shown: wire.Shown) -> None:
         """Pass on an answer. Raises TfctlError if the record of the job is not known yet and cannot be read."""
-        self.incoming.put((connection.host.name, self._fleet.records.whole(connection, shown)))
+        self.incoming.put([(connection.host.name, self._fleet.records.whole(connection, shown))])
 
     def fail(self, host: Host, error: TfctlError) -> None:
         """Pass on why the channel of a host whose lines are followed has ended."""
         if self.expects(host):
-            self.incoming.put((host.name, error))
+            self.incoming.put([(host.name, error)])
 
     def end(self) -> None:
         """Stop listening."""
@@ -105,7 +105,7 @@ class Answers:
                             asked = None
                         self.put(connection, shown)
             except TfctlError as error:
-                self.incoming.put((host.name, error))
+                self.incoming.put([(host.name, error)])
             again = True
             self._over.wait(_RETRY_S)
 

@@ -1,7 +1,8 @@
-"""Pass lines from the threads that read them to the one that prints them."""
+"""Pass what many threads read, such as lines and answers of hosts, to the one thread that uses it."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -10,15 +11,16 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class LineBuffer(Generic[T]):
+class Inbox(Generic[T]):
     """What many threads have put in and one has not yet taken out, many items at a time.
 
-    If a queue.Queue is full, each item that is taken out wakes a thread. With a thousand hosts whose lines arrive
-    faster than they are printed, that took nearly all of the CPU time.
+    To wake up for each item would cost more than to use it. If a queue.Queue is full, each item that is taken out wakes
+    a thread: with a thousand hosts whose lines arrive faster than they are printed, that took nearly all of the CPU
+    time.
     """
 
-    def __init__(self, most: int) -> None:
-        """``most``: the number of items at which the buffer is full."""
+    def __init__(self, most: float = math.inf) -> None:
+        """``most``: the number of items at which the inbox is full."""
         self._most = most
         self._items: list[T] = []
         self._closed = False
@@ -32,7 +34,7 @@ class LineBuffer(Generic[T]):
         return self._closed
 
     def put(self, items: Sequence[T]) -> bool:
-        """Append ``items``; if the buffer is full, once it has been emptied. Return False if it is closed: nobody will
+        """Append ``items``; if the inbox is full, once it has been emptied. Return False if it is closed: nobody will
         take them."""
         with self._emptied:
             taken = self._taken

@@ -18,8 +18,8 @@ from tfctl.errors import Exit, TfctlError, Unreachable, UsageError, of_exit, of_
 from tfctl.jobs import clocks
 from tfctl.jobs.answers import Answers, closed_when_silent
 from tfctl.jobs.attempts import Attempts
+from tfctl.jobs.inbox import Inbox
 from tfctl.jobs.journal import HostJournal, Item, Line, Query
-from tfctl.jobs.line_buffer import LineBuffer
 from tfctl.jobs.state import JobState, absent, not_in_inventory
 from tfctl.jobs.turn import Turn
 from tfctl.model.host import Host
@@ -80,7 +80,7 @@ def follow(
 
     ``fail`` is called for a host whose lines, or whose last ones, cannot be read, and for one that the inventory lacks;
     by default, the error is reported through ``say``. End early if no host is left whose lines can be read."""
-    news: LineBuffer[Item | None] = LineBuffer(_AHEAD)
+    news: Inbox[Item | None] = Inbox(_AHEAD)
     fail = fail or (lambda error: say(f"tfctl: {error.message}"))
     sources = _sources(fleet, state, query)
     _report_absent(fleet, state, query, fail)
@@ -126,7 +126,7 @@ class _Follower:
         source: HostJournal,
         collect: float,
         fleet: Fleet,
-        news: LineBuffer[Item | None],
+        news: Inbox[Item | None],
         turn: Turn,
         over: threading.Event,
         say: Say,
@@ -297,7 +297,7 @@ def _to_end(source: HostJournal, session: Session, fail: Fail) -> Iterator[Item]
         fail(error)
 
 
-def _in_order(news: LineBuffer[Item | None], hosts: int, window: float) -> Iterator[list[Item]]:
+def _in_order(news: Inbox[Item | None], hosts: int, window: float) -> Iterator[list[Item]]:
     """Yield lines ordered by time (one host's as they came) until every host has ended.
 
     Each line is held for at most ``window`` seconds, and at least for two thirds of that: a line that arrives so much

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from tfctl.errors import NotFound, TfctlError, Unreachable, of_hosts, together
 from tfctl.jobs import reasons, show, state
 from tfctl.jobs.answers import Answer, Answers
-from tfctl.jobs.gather import gather
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import stop
 from tfctl.node import judge, wire
@@ -262,7 +261,7 @@ def _next_answers(answers: Answers, due: float, limit: float | None) -> list[Ans
     thousand.
     """
     limit = float("inf") if limit is None else limit
-    return gather(answers.incoming, min(1.0, max(0.01, limit - time.monotonic())), min(due, limit))
+    return answers.incoming.take(min(1.0, max(0.01, limit - time.monotonic())), min(due, limit))
 
 
 def going(ended: JobState, since: float | None = None) -> dict[TaskState, float]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tfctl.remote.channel import Channel
     from tfctl.remote.transport import Connection
 
-T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -209,7 +208,7 @@ class Session:
         """Close the channel: the node reads end of file."""
         self._channel.close()
 
-    def _next(self, read: Callable[[float | None], T], timeout: float | None) -> T:
+    def _next(self, read: Callable[[float | None], A], timeout: float | None) -> A:
         try:
             return read(timeout)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Lines of many hosts wait for the thread that prints them."""
+"""What many threads put in is taken out in few pieces."""
 
 from __future__ import annotations
 
@@ -7,45 +7,52 @@ import time
 
 import pytest
 
-from tfctl.jobs.line_buffer import LineBuffer
+from tfctl.jobs.inbox import Inbox
+
+
+def test_what_many_hosts_say_at_once_is_taken_out_together() -> None:
+    incoming: Inbox[str] = Inbox()
+    for number in range(1000):
+        incoming.put([f"node{number}"])
+    assert len(incoming.take(1.0, time.monotonic())) == 1000
 
 
 def test_what_was_put_in_before_the_next_look_is_due_is_taken_out_together() -> None:
-    buffer: LineBuffer[int] = LineBuffer(100)
-    buffer.put([1, 2])
-    threading.Timer(0.1, buffer.put, args=([3],)).start()
+    inbox: Inbox[int] = Inbox(100)
+    inbox.put([1, 2])
+    threading.Timer(0.1, inbox.put, args=([3],)).start()
     due = time.monotonic() + 1.0
-    assert buffer.take(1.0, due) == [1, 2, 3]
+    assert inbox.take(1.0, due) == [1, 2, 3]
     assert time.monotonic() >= due
 
 
-def test_an_empty_buffer_is_waited_for_no_longer_than_the_limit() -> None:
+def test_an_empty_inbox_is_waited_for_no_longer_than_the_limit() -> None:
     began = time.monotonic()
-    assert LineBuffer[int](100).take(0.05, began + 9.0) == []
+    assert Inbox[int](100).take(0.05, began + 9.0) == []
     assert time.monotonic() < began + 0.9
 
 
 def test_with_most_items_in_it_the_next_ones_wait_until_they_have_been_taken_out() -> None:
-    buffer: LineBuffer[int] = LineBuffer(2)
-    buffer.put([1, 2, 3])
-    waiting = threading.Thread(target=buffer.put, args=([4],))
+    inbox: Inbox[int] = Inbox(2)
+    inbox.put([1, 2, 3])
+    waiting = threading.Thread(target=inbox.put, args=([4],))
     waiting.start()
     waiting.join(0.2)
     assert waiting.is_alive()
-    assert buffer.take(1.0, 0.0) == [1, 2, 3]
-    assert buffer.take(5.0, 0.0) == [4]
+    assert inbox.take(1.0, 0.0) == [1, 2, 3]
+    assert inbox.take(5.0, 0.0) == [4]
     waiting.join(5)
 
 
-def test_nothing_is_put_into_a_closed_buffer_and_nobody_waits_for_it() -> None:
-    buffer: LineBuffer[int] = LineBuffer(1)
-    assert buffer.put([1])
+def test_nothing_is_put_into_a_closed_inbox_and_nobody_waits_for_it() -> None:
+    inbox: Inbox[int] = Inbox(1)
+    assert inbox.put([1])
     results: list[bool] = []
-    waiting = threading.Thread(target=lambda: results.append(buffer.put([2])))
+    waiting = threading.Thread(target=lambda: results.append(inbox.put([2])))
     waiting.start()
-    buffer.close()
+    inbox.close()
     waiting.join(5)
-    assert (results, buffer.put([3])) == ([False], False)
+    assert (results, inbox.put([3])) == ([False], False)
 
 
 def test_a_thread_that_waits_for_room_wakes_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,18 +61,18 @@ def test_a_thread_that_waits_for_room_wakes_once(monkeypatch: pytest.MonkeyPatch
     original = threading.Condition.wait
 
     def wait(self: threading.Condition, timeout: float | None = None) -> bool:
-        if self is buffer._emptied:
+        if self is inbox._emptied:
             waits.append(timeout)
         return original(self, timeout)
 
     monkeypatch.setattr(threading.Condition, "wait", wait)
-    buffer: LineBuffer[int] = LineBuffer(10)
-    threads = [threading.Thread(target=lambda: [buffer.put([0] * 5) for _ in range(10)]) for _ in range(100)]
+    inbox: Inbox[int] = Inbox(10)
+    threads = [threading.Thread(target=lambda: [inbox.put([0] * 5) for _ in range(10)]) for _ in range(100)]
     for thread in threads:
         thread.start()
     found = 0
     while found < 5000:
-        found += len(buffer.take(5.0, time.monotonic() + 0.01))
+        found += len(inbox.take(5.0, time.monotonic() + 0.01))
     for thread in threads:
         thread.join()
     assert 100 <= len(waits) <= 1000

@@ -12,8 +12,8 @@ import pytest
 from records import make_record
 
 from tfctl.errors import Unreachable
+from tfctl.jobs.inbox import Inbox
 from tfctl.jobs.journal import Gap, HostJournal, Item, Line, Query
-from tfctl.jobs.line_buffer import LineBuffer
 from tfctl.jobs.logs import WINDOW_S, _in_order, _last
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host, Ssh
@@ -25,7 +25,7 @@ def line(when: float, host: str, text: str = "") -> Line:
 
 
 def ordered(*lines: Line | None, hosts: int = 2) -> list[list[Item]]:
-    news: LineBuffer[Item | None] = LineBuffer(1000)
+    news: Inbox[Item | None] = Inbox(1000)
     news.put(lines)
     return list(_in_order(news, hosts, WINDOW_S))
 
@@ -45,7 +45,7 @@ def test_lines_of_one_host_keep_their_order() -> None:
 
 def test_a_line_that_arrives_late_is_printed_before_newer_ones_of_other_hosts() -> None:
     """Whenever it arrives: hosts collect their lines at different moments."""
-    news: LineBuffer[Item | None] = LineBuffer(1000)
+    news: Inbox[Item | None] = Inbox(1000)
     window, late = 1.8, 0.4
     began = time.monotonic()
 
@@ -78,7 +78,7 @@ def test_the_last_lines_are_counted_without_gaps_and_keep_those_just_before_them
     assert list(_last(everything, 0)) == []
 
 
-class Flood(LineBuffer[Item | None]):
+class Flood(Inbox[Item | None]):
     """Never empty."""
 
     def take(self, _within: float, due: float) -> list[Item | None]:
