@@ -93,7 +93,7 @@ def follow(
             if of_hosts(failed, [source.host.name]):
                 source.skip_to(began)
     collect = max(_COLLECT_S, len(sources) / _MESSAGES) if len(sources) > _CROWD else 0.0
-    turn = Turn(len(sources), len(sources) / _OPENED if collect else 0.0)
+    turn = Turn([source.host.name for source in sources], len(sources) / _OPENED if collect else 0.0)
     followers = [_Follower(source, collect, fleet, news, turn, over, say, fail, answers) for source in sources]
     answers.note_following()
     for follower in followers:
@@ -154,6 +154,7 @@ class _Follower:
                 self._stream(follow=not last)
                 pause = _RETRY_S
             except TfctlError as error:
+                self._turn.opened(self._source.host.name)
                 if last and not again and isinstance(error, Unreachable):
                     again = True  # the connection had died, and is closed now: read the rest over a new one
                     continue
@@ -197,10 +198,8 @@ class _Follower:
         host = self._source.host
         connection, states = self._fleet.connection(host), follow and self._answers.expects(host)
         with closed_when_silent(connection):
-            try:
-                self._session = self._source.open(connection, follow, states, self._collect if follow else 0.0)
-            finally:
-                self._turn.opened(host.name)
+            self._session = self._source.open(connection, follow, states, self._collect if follow else 0.0)
+            self._turn.opened(host.name)
             self._turn.wait_to_read()
             self._read(connection, self._session, follow)
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 
 
 class Turn:
-    """When the threads that follow hosts may open their sessions, and when they may read them.
+    """When the threads that follow hosts may open their sessions, and when they may read them. Thread-safe.
 
     Python runs one thread at a time, and those that read leave little time to the others: with 1,000 hosts, the last
     session would be open minutes later.
     """
 
-    def __init__(self, count: int, limit: float) -> None:
-        """``count``: the number of threads. ``limit``: for how long (s) they wait for each other before they read."""
-        self._opening = count
+    def __init__(self, hosts: Iterable[str], limit: float) -> None:
+        """``limit``: for how long (s) the threads of the ``hosts`` wait for each other before they read."""
+        self._pending = set(hosts)
         self._limit = limit
         self._end = 0.0
-        self._named: set[str] = set()
-        self._lock = threading.Lock()
         self._begun = threading.Event()
         self._all_open = threading.Event()
 
@@ -31,12 +30,11 @@ class Turn:
     def wait_to_begin(self) -> None:
         self._begun.wait()
 
-    def opened(self, name: str) -> None:
-        """Note that a thread has opened its session or failed to do so. Repetitions do not count."""
-        with self._lock:
-            self._named.add(name)
-            if len(self._named) >= self._opening:
-                self._all_open.set()
+    def opened(self, host: str) -> None:
+        """Note that the session of a host has been opened, or could not be. Only the first call for a host counts."""
+        self._pending.discard(host)
+        if not self._pending:
+            self._all_open.set()
 
     def wait_to_read(self) -> None:
         self._all_open.wait(max(0.0, self._end - time.monotonic()))

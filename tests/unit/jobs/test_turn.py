@@ -9,7 +9,7 @@ from tfctl.jobs.turn import Turn
 
 
 def test_no_session_is_opened_before_all_threads_have_been_started() -> None:
-    turn = Turn(1, 10.0)
+    turn = Turn(["node1"], 10.0)
     thread = threading.Thread(target=turn.wait_to_begin)
     thread.start()
     thread.join(0.1)
@@ -20,7 +20,7 @@ def test_no_session_is_opened_before_all_threads_have_been_started() -> None:
 
 
 def test_no_session_is_read_before_all_have_been_opened() -> None:
-    turn = Turn(2, 10.0)
+    turn = Turn(["node1", "node2"], 10.0)
     turn.begin()
     turn.opened("node1")
     thread = threading.Thread(target=turn.wait_to_read)
@@ -34,7 +34,7 @@ def test_no_session_is_read_before_all_have_been_opened() -> None:
 
 
 def test_a_host_that_does_not_answer_holds_up_the_others_only_for_a_limited_time() -> None:
-    turn = Turn(2, 0.2)
+    turn = Turn(["node1", "node2"], 0.2)
     turn.begin()
     turn.opened("node1")
     began = time.monotonic()
