@@ -151,7 +151,8 @@ def test_provision_explains_a_held_package_that_ansible_refused(pair: Lab) -> No
     assert remedy == "list them on node2 (apt-mark showhold), apt-mark unhold, then try again"
 
 
-def test_provision_names_an_unreachable_package_mirror(pair: Lab) -> None:
+def test_provision_tells_how_to_find_the_reason_when_a_package_mirror_cannot_be_reached(pair: Lab) -> None:
+    """Ansible's module does not say which mirror, or why: python-apt does not tell it."""
     kill = (
         "mv /etc/apt/sources.list.d /etc/apt/was; mv /var/lib/apt/lists /var/lib/apt/was;"
         "mkdir /etc/apt/sources.list.d /var/lib/apt/lists;"
@@ -164,8 +165,7 @@ def test_provision_names_an_unreachable_package_mirror(pair: Lab) -> None:
     with harmed(pair, kill, mend):
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "none", **NFS)))
     assert (code, reason.startswith("Failed to update apt cache after 5 retries")) == (1, True), reason
-    assert f"Failed to fetch {DEAD}/debian/" in reason and "Connection refused" in reason
-    assert remedy == "node2 cannot reach its package sources: check its apt or dnf settings"
+    assert remedy == "node2 cannot reach its package sources: `apt-get update` or `dnf makecache` there shows why"
 
 
 def test_provision_names_an_unreachable_python_package_index(pair: Lab, tmp_path: Path) -> None:
@@ -268,11 +268,13 @@ def kill_while_wheels_are_sent(pair: Lab, inventory: Path, temporary: Path) -> N
     assert child.stderr is not None
     with child.stderr as output:
         assert any("Send the wheels" in line for line in output)
-        directories = "sudo sh -c 'ls -d .ansible/tmp/tfctl-ansible-* /root/.ansible/tmp/tfctl-ansible-* || true'"
+        [folder] = temporary.glob("tfctl-ansible-*")
+        # A run that was killed with Ansible, as in the test before, may have left its own for a day.
+        paths = f".ansible/tmp/{folder.name} /root/.ansible/tmp/{folder.name}"
+        directories = f"sudo sh -c 'ls -d {paths} || true'"
         until = time.monotonic() + 20
         while not pair.shell("node2", f"{directories} 2>/dev/null"):
             assert time.monotonic() < until
-        assert [*temporary.glob("tfctl-ansible-*")]
         processes = with_descendants(child.pid)[1:]
         child.kill()
     assert child.wait(20) == -signal.SIGKILL

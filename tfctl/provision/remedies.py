@@ -148,7 +148,7 @@ _REMEDIES = (
     Remedy(r"held packages were changed", "list them on {host} (apt-mark showhold), apt-mark unhold, then try again"),
     Remedy(
         r"failed to fetch|unable to locate package|failed to update apt cache|no package .* available",
-        "{host} cannot reach its package sources: check its apt or dnf settings",
+        "{host} cannot reach its package sources: `apt-get update` or `dnf makecache` there shows why",
     ),
     Remedy(
         r"does not match the hash|hash mismatch|hashes are required",
