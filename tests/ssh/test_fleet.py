@@ -118,6 +118,41 @@ def test_a_connection_is_used_again_until_the_fleet_is_closed(sshd: Sshd) -> Non
 
 
 @both
+def test_a_fleet_that_keeps_no_connections_closes_each_after_the_work_on_it(sshd: Sshd) -> None:
+    hosts = [sshd.host("node0"), sshd.host("node1")]
+    used: list[Connection] = []
+
+    def work(connection: Connection) -> str:
+        used.append(connection)
+        if connection.host.name == "node1":
+            raise NotFound("nothing there")
+        return name_of(connection)
+
+    with Fleet(hosts, keep=False) as fleet:
+        good, bad = fleet.map(work)
+        limit = time.monotonic() + WAIT
+        while any(connection.alive for connection in used) and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert [connection.alive for connection in used] == [False, False]
+        assert (good.get(), bad.error and bad.error.message) == ("node0", "nothing there")
+        # It connects again.
+        assert fleet.map(name_of, hosts[:1])[0].get() == "node0"
+    assert sshd.logins == 3
+
+
+def test_hosts_that_wait_for_their_turn_to_connect_have_no_threads(sshd: Sshd) -> None:
+    with contextlib.closing(Impostor()) as silent:
+        hosts = [sshd.host(f"silent{number}", port=silent.port) for number in range(3 * CONNECTING)]
+        outcomes: queue.SimpleQueue[HostOutcome[str]] = queue.SimpleQueue()
+        with Fleet(hosts) as fleet:
+            fleet.begin(name_of, outcomes.put)
+            threads = [thread for thread in threading.enumerate() if thread.name.startswith("silent")]
+            assert len(threads) == CONNECTING
+            silent.close()
+            assert all(outcomes.get(timeout=WAIT).error for _ in hosts)
+
+
+@both
 def test_narrowing_a_fleet_closes_the_connections_to_the_other_hosts(sshd: Sshd) -> None:
     hosts = [sshd.host(f"node{number}") for number in range(3)]
     with Fleet(hosts) as fleet:

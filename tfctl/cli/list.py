@@ -36,7 +36,7 @@ def list_jobs(
     """
     from tfctl.jobs import show
 
-    with open_fleet(None, job, inventory) as (fleet, name):
+    with open_fleet(None, job, inventory, keep=job is None) as (fleet, name):
         states: list[JobState] = []
         listed: Sequence[JobState | PastJob]
         if name is None and output is OutputFormat.text:

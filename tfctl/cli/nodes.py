@@ -43,7 +43,7 @@ def nodes(
     from tfctl.jobs.nodes import nodes as ask
     from tfctl.provision.node_part import version
 
-    with open_fleet(None, job, inventory) as (fleet, name):
+    with open_fleet(None, job, inventory, keep=False) as (fleet, name):
         states = ask(fleet, version(), name)
     if output is OutputFormat.json:
         found: NodesObject = {"nodes": [state.json() for state in states]}

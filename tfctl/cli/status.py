@@ -35,7 +35,7 @@ def status(
     Exit code: 0 the job is shown, 4 one of its hosts cannot be reached, 8 one of them has not been provisioned.
     """
     show = _print_json if output is OutputFormat.json else _print_text
-    with open_job(job, job_option, inventory, lines=True) as opened:
+    with open_job(job, job_option, inventory, lines=True, keep=watch) as opened:
         state = opened.state
         show(state)
         for error in opened.errors:

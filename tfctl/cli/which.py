@@ -52,18 +52,24 @@ class OpenJob:
 
 @contextmanager
 def open_job(
-    argument: str | None, option: str | None, inventory: Path | None, changes: bool = False, lines: bool = False
+    argument: str | None,
+    option: str | None,
+    inventory: Path | None,
+    changes: bool = False,
+    lines: bool = False,
+    keep: bool = True,
 ) -> Iterator[OpenJob]:
     """Find the job that a command means, ask its hosts about it, and keep the connections for the block.
 
     A job that was not named is named on stderr. ``changes``: the command alters the job; ``lines``: it shows the ages
-    of last lines (jobs.show.one). Raise UsageError (2), BadFile (3), NotFound (7), or the errors of the hosts if none
-    answers.
+    of last lines (jobs.show.one); without ``keep``, it asks the hosts nothing more. Raise UsageError (2), BadFile (3),
+    NotFound (7), or the errors of the hosts if none answers.
     """
     from tfctl.jobs import show
 
     chosen, name = find_job(argument, option, inventory)
-    with _connected(chosen) as fleet:
+    # To find out which job is meant, the hosts may have to be asked twice.
+    with _connected(chosen, keep or name is None) as fleet:
         state, errors = show.one(fleet, name, changes, lines)
         yield _opened(OpenJob(fleet, state, errors, chosen.source, named=name is not None))
 
@@ -132,19 +138,24 @@ def require_meant(state: JobState, verb: str) -> None:
 
 
 @contextmanager
-def open_fleet(argument: str | None, option: str | None, inventory: Path | None) -> Iterator[tuple[Fleet, str | None]]:
-    """Yield all hosts of the inventory, connected on first use, and the job's name if one is given."""
+def open_fleet(
+    argument: str | None, option: str | None, inventory: Path | None, keep: bool = True
+) -> Iterator[tuple[Fleet, str | None]]:
+    """Yield all hosts of the inventory, connected on first use, and the job's name if one is given.
+
+    Without ``keep``, the command asks the hosts only once.
+    """
     chosen, name = find_job(argument, option, inventory)
-    with _connected(chosen) as fleet:
+    with _connected(chosen, keep) as fleet:
         yield fleet, name
 
 
 @contextmanager
-def _connected(inventory: Inventory) -> Iterator[Fleet]:
+def _connected(inventory: Inventory, keep: bool = True) -> Iterator[Fleet]:
     """Yield all hosts of an inventory, connected on first use. Then name those whose clocks differ."""
     from tfctl.remote.fleet import Fleet
 
-    with Fleet(inventory.hosts) as fleet:
+    with Fleet(inventory.hosts, keep) as fleet:
         yield fleet
         say_clocks(fleet)
 
