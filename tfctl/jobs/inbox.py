@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """What many threads have put in and one has not yet taken out, many items at a time.
+    """A queue into which many threads put items and from which one thread takes all of them at once.
 
-    To wake up for each item would cost more than to use it. If a queue.Queue is full, each item that is taken out wakes
-    a thread: with a thousand hosts whose lines arrive faster than they are printed, that took nearly all of the CPU
-    time.
+    Waking up for each item would cost more than using it. If a queue.Queue is full, each item that is taken out wakes
+    a thread: with a thousand hosts whose lines arrive faster than they are printed, that took most of the CPU time.
     """
 
     def __init__(self, most: float = math.inf) -> None:
-        """``most``: the number of items at which the inbox is full."""
+        """``most``: the number of items at which the inbox is full. It can be exceeded: after a `take`, all threads
+        that were waiting append theirs."""
         self._most = most
         self._items: list[T] = []
         self._closed = False
@@ -34,8 +34,8 @@ class Inbox(Generic[T]):
         return self._closed
 
     def put(self, items: Sequence[T]) -> bool:
-        """Append ``items``; if the inbox is full, once it has been emptied. Return False if it is closed: nobody will
-        take them."""
+        """Append ``items``. If the inbox is full, wait for the next `take` first. If it is closed, append nothing, and
+        return False."""
         with self._emptied:
             taken = self._taken
             # Any number of threads go on once it has been emptied: if those that find it full again continued to wait,
@@ -48,8 +48,8 @@ class Inbox(Generic[T]):
         return True
 
     def take(self, within: float, due: float) -> list[T]:
-        """Return all items, once there is one and the time ``due`` (time.monotonic) has come; nothing after ``within``
-        seconds. Only one thread may call this."""
+        """Wait up to ``within`` seconds for an item; return an empty list if none comes. Otherwise wait until ``due``
+        (time.monotonic), even if that is later, and return all items. Only one thread may call this."""
         with self._filled:
             if not self._filled.wait_for(lambda: self._items, within):
                 return []

@@ -1,4 +1,4 @@
-"""Let many threads do the first part of their work before any of them begins with the second."""
+"""Let many threads do the first part of their work before any of them begins with the second, for a limited time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 
 class Turn:
-    """When the threads that follow hosts may open their sessions, and when they may read them. Thread-safe.
+    """Decides when the threads that follow hosts may open their sessions, and when they may read them. Thread-safe.
 
     Python runs one thread at a time, and those that read leave little time to the others: with 1,000 hosts, the last
-    session would be open minutes later.
+    session would be open minutes after the first.
     """
 
     def __init__(self, hosts: Iterable[str], limit: float) -> None:
-        """``limit``: for how long (s) the threads of the ``hosts`` wait for each other before they read."""
+        """``limit``: for how long (s) after `begin` the threads of the ``hosts`` wait for each other before reading."""
         self._pending = set(hosts)
         self._limit = limit
         self._end = 0.0

@@ -1,7 +1,8 @@
 """The temporary files of a run of Ansible: a folder on this machine, and a directory on each host.
 
 They are removed however the run ends: by this process, or if it is killed, by the callback plugin of Ansible. If both
-are killed, the next run removes the folder, and a run a day later the directories.
+are killed, a run at least a minute later removes the folder, and a run at least a day later removes the directories on
+its hosts.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ class RunFolder:
         return f"{_REMOTE}/{self.path.name}"
 
     def end_with(self, descriptor: int, end_workers: Callable[[], None]) -> None:
-        """End this process, Ansible, and its group once the other end of the pipe is closed, and remove the files.
+        """Watch the pipe ``descriptor`` in a thread, and return. Once the other end is closed, interrupt this process,
+        which is Ansible, remove the files, and kill its process group.
 
-        ``end_workers`` ends its workers, which would otherwise create files again. Return at once.
+        ``end_workers`` ends its workers, which would otherwise create files again.
         """
 
         def remove() -> None:
@@ -87,8 +89,8 @@ class RunFolder:
         threading.Thread(target=end, daemon=True).start()
 
     def remove(self) -> None:
-        """Remove the files on the hosts and on this machine, and close the connections: a lab that is created again
-        has other hosts at the same addresses."""
+        """Remove the files on the hosts and on this machine, and close the shared connections, which would otherwise
+        stay open for a minute after their last use."""
         sockets = [*self.connections.iterdir()] if self.connections.is_dir() else []
         if self.on_hosts:
             _wait([_ssh(socket, "any", self._command(), given=self.become_password) for socket in sockets])

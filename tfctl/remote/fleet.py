@@ -46,14 +46,15 @@ class HostOutcome(Generic[T]):
 
 
 class Defect(TfctlError):
-    """An exception in the work on a host that is no TfctlError. The exception is its ``__cause__``."""
+    """A bug: the work on a host raised an exception that is neither a TfctlError nor a TimeoutError, its
+    ``__cause__``."""
 
 
 class Fleet:
-    """Connections to ``hosts``, made on first use and kept until `close`. A context manager.
+    """Connections to ``hosts``, made on first use and kept until `close` or `narrow`. A context manager.
 
-    Without ``keep``, `map` and `begin` close each connection once the work on it is done. A command that asks once then
-    needs memory only for as many connections as it makes at once; with 1,000 hosts, a third less in all.
+    Without ``keep``, `map` and `begin` close each connection once the work on it is done, so that a command which asks
+    each host only once does not hold the connections to all of them until its end.
     """
 
     def __init__(self, hosts: Iterable[Host], keep: bool = True) -> None:
@@ -98,7 +99,8 @@ class Fleet:
     def map(self, work: Callable[[Connection], T], hosts: Iterable[Host] | None = None) -> list[HostOutcome[T]]:
         """Run ``work`` on all hosts, or on ``hosts``, and return the outcomes in the same order.
 
-        A TfctlError from ``work`` becomes the host's outcome; any other exception is raised here, as Ctrl-C is.
+        A TfctlError or a TimeoutError from ``work`` becomes the error of the host's outcome. Any other exception is
+        raised here, as Ctrl-C is.
         """
         chosen = self.hosts if hosts is None else tuple(hosts)
         done: queue.SimpleQueue[HostOutcome[T]] = queue.SimpleQueue()
