@@ -16,7 +16,8 @@ from loopback import Impostor, Relay, Sshd, run
 
 from tfctl.errors import NotFound, TfctlError, Unreachable
 from tfctl.model.host import Host, Ssh
-from tfctl.remote.fleet import CONNECTING, Fleet, HostOutcome
+from tfctl.remote.connecting import MOST
+from tfctl.remote.fleet import Fleet, HostOutcome
 from tfctl.remote.transport import Connection
 
 #: Run the test once with each transport.
@@ -86,7 +87,7 @@ def test_hosts_that_do_not_answer_do_not_delay_the_others(sshd: Sshd) -> None:
 
 def test_long_work_does_not_count_against_the_connection_limit(sshd: Sshd) -> None:
     """There are more hosts than connect at once, and each runs until the last has started."""
-    hosts = [sshd.host(f"node{number}") for number in range(CONNECTING + 3)]
+    hosts = [sshd.host(f"node{number}") for number in range(MOST + 3)]
     begun = threading.Barrier(len(hosts))
     with Fleet(hosts) as fleet:
         outcomes = fleet.map(lambda connection: (connection.exec(["true"]), begun.wait(WAIT)))
@@ -142,12 +143,12 @@ def test_a_fleet_that_keeps_no_connections_closes_each_after_the_work_on_it(sshd
 
 def test_hosts_that_wait_for_their_turn_to_connect_have_no_threads(sshd: Sshd) -> None:
     with contextlib.closing(Impostor()) as silent:
-        hosts = [sshd.host(f"silent{number}", port=silent.port) for number in range(3 * CONNECTING)]
+        hosts = [sshd.host(f"silent{number}", port=silent.port) for number in range(3 * MOST)]
         outcomes: queue.SimpleQueue[HostOutcome[str]] = queue.SimpleQueue()
         with Fleet(hosts) as fleet:
             fleet.begin(name_of, outcomes.put)
             threads = [thread for thread in threading.enumerate() if thread.name.startswith("silent")]
-            assert len(threads) == CONNECTING
+            assert len(threads) == MOST
             silent.close()
             assert all(outcomes.get(timeout=WAIT).error for _ in hosts)
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.model.host import Host
-from tfctl.remote import transport
+from tfctl.remote import connecting, transport
+from tfctl.remote.connecting import ConnectLimit
 from tfctl.remote.records import Records
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Connections made at once: connecting is bound by this machine's CPU, so more would not be faster.
-CONNECTING = 32
 #: Seconds for which `map`, `begin` and `prepare` do not dial a host again that could not be reached.
 _REMEMBERED_S = 60.0
 
@@ -60,7 +59,7 @@ class Fleet:
     def __init__(self, hosts: Iterable[Host], keep: bool = True) -> None:
         self.hosts = tuple(hosts)
         self._keep = keep
-        self._connecting = threading.BoundedSemaphore(CONNECTING)
+        self._connecting = ConnectLimit()
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
         self._unwanted: list[Connection] = []  # of hosts that are no longer in `hosts`
@@ -148,7 +147,7 @@ class Fleet:
                     self._drop(connection)
 
         # More threads would only wait for their turn to connect.
-        for _ in range(CONNECTING):
+        for _ in range(connecting.MOST):
             begin_next()
 
     def prepare(self) -> None:

@@ -253,7 +253,7 @@ def _server(host: Host, options: Options) -> Server:
         # As with IdentitiesOnly: a key named in the inventory is the only one to use.
         keys=named[:1] if host.ssh.key else named,
         only_named=only_named,
-        usual_keys=tuple(str(_home() / ".ssh" / name) for name in _USUAL_KEYS),
+        usual_keys=tuple(f"{tokens.home}/.ssh/{name}" for name in _USUAL_KEYS),
         agent=None if only_named and not named else _agent(options, tokens),
         known_hosts=tuple(tokens.paths(f"{own} {shared}")),
         key_alias=option("hostkeyalias"),
@@ -292,21 +292,28 @@ def _home() -> Path:
         raise TfctlError(what, "add it to /etc/passwd, or run tfctl as another") from None
 
 
+@lru_cache(maxsize=256)
+def _words(text: str) -> tuple[str, ...]:
+    """Split a list of paths as ssh writes it. Most hosts have the same."""
+    return tuple(shlex.split(text))
+
+
 class _Tokens:
     """The % tokens of ssh_config(5), and ~."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         import getpass
 
-        self._values = {"%": "%", "d": str(_home()), "u": getpass.getuser(), "i": str(os.getuid()), **values}
+        self.home = _home()
+        self._values = {"%": "%", "d": str(self.home), "u": getpass.getuser(), "i": str(os.getuid()), **values}
 
     def text(self, text: str) -> str:
         return re.sub(r"%(.)", lambda found: self._value(found[1]) or found[0], text)
 
     def paths(self, text: str) -> list[str]:
         """Return the paths of a list as ssh writes it: separated by spaces, and quoted if they contain one."""
-        filled = (self.text(path) for path in shlex.split(text))
-        return [str(_home() / path[2:] if path.startswith("~/") else expanded(Path(path))) for path in filled]
+        filled = (self.text(path) for path in _words(text))
+        return [str(self.home / path[2:] if path.startswith("~/") else expanded(Path(path))) for path in filled]
 
     def _value(self, letter: str) -> str | None:
         if letter in "lL":
