@@ -22,7 +22,8 @@ class ConnectLimit:
 
     At first, `MOST` connections are made at once, which is best while the hosts take long to answer. While this process
     is busy all the time, the limit is lowered: with 32 threads that compete for the CPU, a connection takes up to a
-    third more CPU time than with four. When it is idle, because hosts do not answer, the limit is raised again.
+    third more CPU time than with four. When it is idle, or no connection has been made for a while although it is busy
+    with something else, the limit is raised again: hosts that do not answer must not stop the others.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class ConnectLimit:
         self._clock, self._cpu_time = clock, cpu_time
         self._adapted = clock(), cpu_time()  # when the limit was last adapted
         self._active = 0
+        self._ended = 0  # how many attempts to connect have ended since then
         self._first = threading.Lock()  # held by the one thread that waits with a time limit
         self._changed = threading.Condition()
 
@@ -45,6 +47,7 @@ class ConnectLimit:
     def __exit__(self, *_: object) -> None:
         with self._changed:
             self._active -= 1
+            self._ended += 1
             self._adapt()
             self._changed.notify()
 
@@ -53,8 +56,9 @@ class ConnectLimit:
         passed, busy = now - self._adapted[0], used - self._adapted[1]
         if passed < _PERIOD_S:
             return
-        self._adapted = now, used
-        if busy > _BUSY * passed:
-            self.limit = max(LEAST, self.limit // 2)
-        elif busy < _IDLE * passed:
+        stalled = self._ended == 0
+        self._adapted, self._ended = (now, used), 0
+        if stalled or busy < _IDLE * passed:
             self.limit = min(MOST, self.limit * 2)
+        elif busy > _BUSY * passed:
+            self.limit = max(LEAST, self.limit // 2)

@@ -46,7 +46,8 @@ def test_the_limit_is_adapted_ten_times_a_second_at_most() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_hosts_that_do_not_answer_do_not_stop_others_after_the_limit_was_lowered() -> None:
+@pytest.mark.parametrize("cores", [0.0, 1.0], ids=["idle", "busy with something else"])
+def test_hosts_that_do_not_answer_do_not_stop_others_after_the_limit_was_lowered(cores: float) -> None:
     machine = Machine()
     limit = limit_on(machine)
     for _ in range(3):
@@ -60,6 +61,6 @@ def test_hosts_that_do_not_answer_do_not_stop_others_after_the_limit_was_lowered
             connected.set()
 
     threading.Thread(target=connect, daemon=True).start()
-    assert not connected.wait(0.3), "this process seems to be busy"
-    machine.go_on(1.0, 0.0)
+    assert not connected.wait(0.3), "time stands still"
+    machine.go_on(1.0, cores)
     assert connected.wait(10)
