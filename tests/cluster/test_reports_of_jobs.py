@@ -196,7 +196,8 @@ def test_a_second_sweep_with_the_same_file_of_results_is_refused(hosts: Hosts) -
         wait_until(lambda: hosts.alive() == ["tfctl-twice-1-worker-0.service"], lambda: first.err)
         second = hosts("sweep", file, "--set", "env.N=2")
         assert (second.code, "another sweep writes to twice-sweep.json" in second.err) == (5, True)
-        hosts.ok("stop", "twice-1")
+        # The unit is alive a moment before its start is complete, and until then `stop` refuses.
+        wait_until(lambda: hosts("stop", "twice-1").code == 0, lambda: first.err)
         first.done()
 
 
