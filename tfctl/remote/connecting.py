@@ -1,4 +1,4 @@
-"""Limit how many connections are made at once, to what this machine's CPU and the hosts allow."""
+"""Limit how many connections are made at once, because connecting threads compete for the CPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MOST = 32
 LEAST = 4
 #: How often (s) the limit is adapted.
 _PERIOD_S = 0.1
-#: The share of a core from which, and up to which, the CPU is what limits how fast connections are made. Python uses
-#: little more than one core.
+#: The limit is halved when this process uses more than `_BUSY` of a core, and doubled when it uses less than `_IDLE`.
+#: Python uses little more than one core. Child processes, such as ssh, are not counted.
 _BUSY, _IDLE = 0.8, 0.6
 
 
@@ -22,8 +22,9 @@ class ConnectLimit:
 
     At first, `MOST` connections are made at once, which is best while the hosts take long to answer. While this process
     is busy all the time, the limit is lowered: with 32 threads that compete for the CPU, a connection takes up to a
-    third more CPU time than with four. When it is idle, or no connection has been made for a while although it is busy
-    with something else, the limit is raised again: hosts that do not answer must not stop the others.
+    third more CPU time than with four. When it is idle, the limit is raised again; also when no attempt to connect has
+    ended during the last period, although the process is busy with something else: hosts that do not answer must not
+    stop the others.
     """
 
     def __init__(
@@ -31,10 +32,10 @@ class ConnectLimit:
     ) -> None:
         self.limit = MOST
         self._clock, self._cpu_time = clock, cpu_time
-        self._adapted = clock(), cpu_time()  # when the limit was last adapted
         self._active = 0
-        self._ended = 0  # how many attempts to connect have ended since then
-        self._first = threading.Lock()  # held by the one thread that waits with a time limit
+        self._adapted = clock(), cpu_time()  # the time and the CPU time at the last check
+        self._ended = 0  # how many attempts to connect have ended since the last check
+        self._first = threading.Lock()  # lets one thread at a time wait; the others block without waking up
         self._changed = threading.Condition()
 
     def __enter__(self) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.model.host import Host
-from tfctl.remote import connecting, transport
-from tfctl.remote.connecting import ConnectLimit
+from tfctl.remote import transport
+from tfctl.remote.connecting import MOST, ConnectLimit
 from tfctl.remote.records import Records
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Fleet:
                     self._drop(connection)
 
         # More threads would only wait for their turn to connect.
-        for _ in range(connecting.MOST):
+        for _ in range(MOST):
             begin_next()
 
     def prepare(self) -> None:
