@@ -22,6 +22,8 @@ from tfctl.provision import node_part
 Answer = Generator[wire.NodeMessage, wire.ClientMessage, wire.NodeMessage]
 #: The digests of long records, or "", by run: all hosts of a job have the same record.
 _DIGESTS: dict[str, str] = {}
+#: The record that was decoded last, by its text: all hosts of a job have the same record.
+_DECODED: dict[str, wire.Record] = {}
 #: So many hosts of a job, the first ones, name all of them when they stop it, as in tfctl/node/verbs/stop.py.
 _NAMING = 3
 
@@ -171,7 +173,7 @@ class FakeSession:
             self._request = wire.decode(wire.REQUESTS[found["verb"]], found)
             self._answer = self._host.answer(self._request)
             self._advance(lambda answer: next(answer))
-        elif not isinstance(message := wire.client_message(line), wire.Beat):
+        elif not isinstance(message := _message(line), wire.Beat):
             self._advance(lambda answer: answer.send(message))
 
     def _advance(self, step: Callable[[Answer], wire.NodeMessage]) -> None:
@@ -207,6 +209,22 @@ class FakeSession:
     def _beat(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(wire.BEAT_S, self._beat)
         self._send(wire.line(wire.Beat()))
+
+
+def _message(line: bytes) -> wire.ClientMessage:
+    """Decode a message. A record is decoded only once: real hosts do it at the same time, not one after the other."""
+    if not line.startswith(b'{"plan":'):
+        return wire.client_message(line)
+    fields = wire.parse(line)["plan"]
+    record = _DECODED.get(fields["record"])
+    if record is None:
+        message = wire.client_message(line)
+        assert isinstance(message, wire.Plan)
+        _DECODED.clear()
+        _DECODED[fields["record"]] = message.record
+        return message
+    small = wire.encode(record._replace(tasks=(), deciders=(), guard=None))
+    return wire.decode(wire.Plan, {**fields, "record": small})._replace(record=record)
 
 
 def _digest_of_long(record: wire.Record) -> str:

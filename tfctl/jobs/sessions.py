@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 from tfctl.errors import PreflightFailed, TfctlError, Undone, Unreachable, together
 from tfctl.jobs import clocks
 from tfctl.jobs.code import CodeArchive
+from tfctl.jobs.thread_pool import call_for_each
 from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -61,18 +62,22 @@ class Sessions:
         # In one piece, so that no heartbeat of another thread gets between them.
         sent = wire.line(wire.Code(len(code.data))) + code.data if code and lacking else b""
 
-        def ask(host: str, session: Session) -> wire.Error | None:
+        def send(host: str, session: Session) -> None:
             if self.hellos[host].packed:
                 session.send_raw(wire.line_with(by_name[host], packed))
             else:
                 session.send(by_name[host])
             if sent and not self.hellos[host].code:
                 session.send_raw(sent)
+
+        def refusal(_: str, session: Session) -> wire.Error | None:
             answer = session.expect((wire.Reserved, wire.Refused), wire.RESERVE_S)
             return answer.error if isinstance(answer, wire.Refused) else None
 
         for hosts in ([first], rest):
-            answers, errors = self._each(hosts, ask)
+            _, unsent = self._each(hosts, send)
+            answers, unanswered = self._each([host for host in hosts if host not in unsent], refusal)
+            errors = {**unsent, **unanswered}
             if errors:
                 raise together([_before_go(error, self._not_started) for error in errors.values()])
             refusals = [(host, error) for host, error in answers.items() if error is not None]
@@ -151,22 +156,22 @@ class Sessions:
         """Return the host that wrote the nonce to the output directory, and the hosts that cannot see it there."""
         writer = min(self._sessions)
 
-        def ask(action: Literal["write", "find", "remove"]) -> Callable[[str, Session], bool]:
-            def asked(_: str, session: Session) -> bool:
-                session.send(wire.Share(action, nonce))
-                return session.expect(wire.Shared, wire.SILENCE_S).ok
-
-            return asked
-
-        wrote, errors = self._each([writer], ask("write"))
-        try:
-            found, more = self._each(sorted(self._sessions), ask("find")) if wrote else ({}, {})
-            if errors or more:
-                failures = [*errors.values(), *more.values()]
+        def ask(hosts: Sequence[str], action: Literal["write", "find", "remove"]) -> dict[str, bool]:
+            _, unsent = self._each(hosts, lambda _, session: session.send(wire.Share(action, nonce)))
+            asked = [host for host in hosts if host not in unsent]
+            found, unanswered = self._each(asked, lambda _, session: session.expect(wire.Shared, wire.SILENCE_S).ok)
+            if unsent or unanswered:
+                failures = [*unsent.values(), *unanswered.values()]
                 raise together([_before_go(error, self._not_started) for error in failures])
+            return found
+
+        try:
+            ask([writer], "write")
+            found = ask(sorted(self._sessions), "find")
             return writer, [host for host, seen in found.items() if not seen]
         finally:
-            self._each([writer], ask("remove"))
+            with suppress(TfctlError):
+                ask([writer], "remove")
 
     def _require_none(self, failures: list[TfctlError]) -> None:
         if failures:
@@ -210,7 +215,7 @@ class Sessions:
     def _each(
         self, hosts: Iterable[str], work: Callable[[str, Session], T]
     ) -> tuple[dict[str, T], dict[str, TfctlError]]:
-        """Run ``work`` for all hosts at once. Return results and errors, each by host name."""
+        """Run ``work`` for all hosts. Return results and errors, each by host name."""
         answers: dict[str, T] = {}
         errors: dict[str, TfctlError] = {}
 
@@ -223,12 +228,7 @@ class Sessions:
                 errors[host].hosts = (host,)
                 self._lost.add(host)
 
-        threads = [threading.Thread(target=once, args=(host,), daemon=True) for host in hosts]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(1.0)  # Ctrl-C does not end a wait without a limit that is just about to begin
+        call_for_each(hosts, once)
         return dict(sorted(answers.items())), dict(sorted(errors.items()))
 
 
