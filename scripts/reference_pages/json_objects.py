@@ -155,7 +155,8 @@ def _meanings(kind: type) -> dict[str, str]:
 
 def _fields(kind: type) -> Mapping[str, Any]:
     """Return the keys of the object with their annotations."""
-    hints = get_type_hints(kind, include_extras=True)
+    # A module that each command imports does not import wire, of which it needs names in annotations only.
+    hints = get_type_hints(kind, localns=vars(wire), include_extras=True)
     if is_dataclass(kind):
         hints = {each.name: hints[each.name] for each in fields(kind)}
     parent = PARENTS.get(kind)

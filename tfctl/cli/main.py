@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -45,6 +45,24 @@ def command_line(commands: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_root)
     for name in commands:
         import_module(f"tfctl.cli.{name}").add_to(app)
+    return app
+
+
+def _summary(app: typer.Typer) -> typer.Typer:
+    """Remove the parameters of all commands. Help on tfctl itself, which lists the commands, needs a third less time
+    without them."""
+
+    def without_parameters(command: Callable[..., object]) -> Callable[[], None]:
+        def summary() -> None: ...
+
+        summary.__name__, summary.__doc__ = command.__name__, command.__doc__
+        return summary
+
+    for info in app.registered_commands:
+        info.callback = info.callback and without_parameters(info.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _summary(group.typer_instance)
     return app
 
 
@@ -105,8 +123,8 @@ def run(words: Sequence[str]) -> int:
         if words and words[0] in _MEANT:
             raise UsageError(f"tfctl has no command {words[0]!r}", _MEANT[words[0]])
         # Not the command's own main(), which picks its own exit codes for interrupts and closed pipes.
-        wanted = words[:1] if words and words[0] in COMMANDS else COMMANDS
-        command = typer.main.get_command(command_line(wanted))
+        one = bool(words) and words[0] in COMMANDS
+        command = typer.main.get_command(command_line(words[:1]) if one else _summary(command_line()))
         with command.make_context("tfctl", list(words)) as context:
             code = command.invoke(context)
         sys.stdout.flush()

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,6 +119,8 @@ def sweep(
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep other sweeps of this user from writing to this file of results. Raise Busy if one does."""
+    from hashlib import sha256
+
     from platformdirs import user_cache_path
 
     lock = user_cache_path("tfctl") / "sweeps" / sha256(bytes(path.absolute())).hexdigest()[:32]

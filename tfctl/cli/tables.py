@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
-from tfctl.node.wire import JobStateName, TaskStateName
 from tfctl.wording import abbreviated, plain
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from tfctl.jobs.events import Event
     from tfctl.jobs.past import PastJob
     from tfctl.jobs.state import JobState, TaskState
+    from tfctl.node.wire import JobStateName, TaskStateName
 
 T = TypeVar("T")
 #: A task that has printed nothing for longer (s) may be frozen.

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, OutputFormat, OutputOption, say
-from tfctl.cli.lines import Printer, visible
-from tfctl.cli.tables import job_json
 from tfctl.cli.text import lasted, print_json
 from tfctl.cli.times import limit, seconds
 from tfctl.cli.which import open_job
@@ -97,9 +95,13 @@ def until_ended(
         culprit = ended.culprit
         lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
     if as_json:
+        from tfctl.cli.tables import job_json
+
         shown: EndedJobObject = {**job_json(ended), "last_lines": lines}
         print_json(shown)
     elif lines and culprit:
+        from tfctl.cli.lines import visible
+
         heading = f"the last {counted(len(lines), 'line')} of {culprit} on {culprit.host}:"
         say("\n  ".join([heading, *map(visible, lines)]))
     say(sentence(ended))
@@ -144,6 +146,7 @@ def exit_code(state: JobState) -> Exit:
 def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None, seen: deque[JobState]) -> JobState:
     """Print the logs on stdout while waiting in a thread. Return when the wait ends. ``seen`` gets each state. Raise
     BrokenPipeError if nobody reads the logs any more and the job has not ended."""
+    from tfctl.cli.lines import Printer
     from tfctl.jobs import show
     from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.journal import Query
