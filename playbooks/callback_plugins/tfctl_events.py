@@ -18,9 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +57,7 @@ class CallbackModule(CallbackBase):
         os.set_inheritable(descriptor, False)
         os.set_inheritable(alive, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
-        RunFolder(Path(os.environ["TFCTL_RUN_FOLDER"])).end_with(alive, end_workers_with_this_process())
+        RunFolder(Path(os.environ["TFCTL_RUN_FOLDER"])).end_with(alive)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         variables = play.get_variable_manager().get_vars(play=play)
@@ -113,29 +110,6 @@ class CallbackModule(CallbackBase):
     def _tell(self, event: str, **more: object) -> None:
         self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")
         self._file.flush()
-
-
-def end_workers_with_this_process() -> Callable[[], None]:
-    """Let the worker processes, with what they have started, end when this process, Ansible, has ended or was killed.
-    Return a function that ends them earlier.
-
-    They have sessions of their own, so a signal to the group of Ansible does not reach them. Without Ansible, a worker
-    with a long result would wait without end: it writes to a pipe that nothing reads, and holds the other end itself.
-    """
-    reader, writer = os.pipe()  # programs that workers start do not inherit it
-    alive, group = os.fdopen(writer, "wb"), os.getpgrp()
-
-    def end() -> None:
-        os.read(reader, 1)
-        # A worker has no session of its own in its first moment.
-        os.kill(os.getpid() if os.getpgrp() == group else -os.getpgrp(), signal.SIGKILL)
-
-    def watch() -> None:
-        alive.close()
-        threading.Thread(target=end, daemon=True).start()
-
-    os.register_at_fork(after_in_child=watch)
-    return alive.close
 
 
 def diffs_of(result: dict[str, Any]) -> list[Any]:

@@ -60,15 +60,14 @@ class RunFolder:
         """The directory on the hosts, below a home directory."""
         return f"{_REMOTE}/{self.path.name}"
 
-    def end_with(self, descriptor: int, end_workers: Callable[[], None]) -> None:
+    def end_with(self, descriptor: int) -> None:
         """Watch the pipe ``descriptor`` in a thread, and return. Once the other end is closed, interrupt this process,
-        which is Ansible, remove the files, and kill its process group.
-
-        ``end_workers`` ends its workers, which would otherwise create files again.
+        which is Ansible, end its workers, remove the files, and kill its process group. The workers also end with it.
         """
+        end_workers = _end_workers_with_this_process()
 
         def remove() -> None:
-            end_workers()
+            end_workers()  # otherwise they would create files again
             self.remove()
 
         def at_exit() -> None:
@@ -134,6 +133,29 @@ def _remove_stale_folders() -> None:
                     RunFolder(path).remove()
             finally:
                 os.close(lock)
+
+
+def _end_workers_with_this_process() -> Callable[[], None]:
+    """Let the worker processes, with what they have started, end when this process, Ansible, has ended or was killed.
+    Return a function that ends them earlier.
+
+    They have sessions of their own, so a signal to the group of Ansible does not reach them. Without Ansible, a worker
+    with a long result would wait without end: it writes to a pipe that nothing reads, and holds the other end itself.
+    """
+    reader, writer = os.pipe()  # programs that workers start do not inherit it
+    alive, group = os.fdopen(writer, "wb"), os.getpgrp()
+
+    def end() -> None:
+        os.read(reader, 1)
+        # A worker has no session of its own in its first moment.
+        os.kill(os.getpid() if os.getpgrp() == group else -os.getpgrp(), signal.SIGKILL)
+
+    def watch() -> None:
+        alive.close()
+        threading.Thread(target=end, daemon=True).start()
+
+    os.register_at_fork(after_in_child=watch)
+    return alive.close
 
 
 def _ssh(socket: Path, *words: str, given: str | None = None) -> subprocess.Popen[bytes]:
