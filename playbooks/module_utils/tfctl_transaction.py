@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import NamedTuple, Protocol, cast
 
 from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_programs import run
+from ansible.module_utils.tfctl_receipts import Package, query_packages
 
 RECORD = Path("/var/lib/tfctl/held.json")
 PREVIOUS = Path("/var/lib/tfctl/held-before.json")
@@ -41,8 +41,6 @@ LIMIT_S = 1800
 #: Modules that are built for one kernel each. A hold would keep the driver from following updates of the kernel.
 OF_A_KERNEL = re.compile(r"linux-(modules|objects|signatures)-nvidia-")
 HEADERS = re.compile(r"\b(linux-headers-\d|kernel-devel-(matched-)?\d)\S*")
-#: Documentation, and configuration, which belongs to the host.
-MAY_BE_MISSING = (" /usr/share/", " /etc/")
 
 
 class InstalledPackage(NamedTuple):
@@ -91,12 +89,23 @@ class Manager(Protocol):
 
     def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         """Return those of the packages that are installed."""
+        found = {}
+        for package in query_packages(names, _output) if names else ():
+            there = InstalledPackage(package.version, self.is_held(package))
+            # A request for kernel headers has name and version in one word.
+            found.update(dict.fromkeys(package.names() & {*names}, there))
+        return found
+
+    def is_held(self, package: Package) -> bool:
+        """Return whether an installed package is on hold or locked, in its version."""
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
         """Simulate the installation of NAME or NAME=VERSION, in spite of holds. Raises ModuleFailed."""
 
     def damaged(self, names: Collection[str]) -> list[str]:
         """Return the installed packages with a missing file."""
+        found = (package.name for package in query_packages(names, _output) if package.missing) if names else ()
+        return list(dict.fromkeys(found))
 
     def exact(self, name: str, version: str) -> str:
         """Return what stands for this version of a package on a command line."""
@@ -188,7 +197,7 @@ def simulated(
     return Simulation(versions, removed)
 
 
-class Apt:
+class Apt(Manager):
     """Debian and Ubuntu."""
 
     unhold = "apt-mark unhold"
@@ -203,12 +212,8 @@ class Apt:
         output = call([*APT, "update"], "apt cannot read its package sources")
         self._unreachable = list(dict.fromkeys(re.findall(r"^W: (Failed to fetch .*)$", output, re.MULTILINE)))[:2]
 
-    def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
-        output = query("${db:Status-Abbrev}\t${Package}\t${Version}\n", names)
-        rows = [line.split("\t") for line in output.splitlines() if line.count("\t") == 2]
-        return {
-            name: InstalledPackage(version, status[0] == "h") for status, name, version in rows if status[1:2] == "i"
-        }
+    def is_held(self, package: Package) -> bool:
+        return package.held
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
         options = ["-s", "--ignore-hold", "--no-install-recommends", "--allow-downgrades"]
@@ -220,10 +225,6 @@ class Apt:
             raise ModuleFailed("\n".join([first, *lines, *self._unreachable]), remedy_for(lines)) from error
         versions = dict(re.findall(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+)", output, re.MULTILINE))
         return Simulation(versions, re.findall(r"^Remv (\S+)", output, re.MULTILINE))
-
-    def damaged(self, names: Collection[str]) -> list[str]:
-        output = query("${db:Status-Abbrev} ${Package}\n${db-fsys:Files}\n", names)
-        return with_missing_file(output, re.compile(r"[ih]i +(\S+)"))
 
     def exact(self, name: str, version: str) -> str:
         return f"{name}={version}"
@@ -250,7 +251,7 @@ class Apt:
         return name.partition(":")[0]
 
 
-class Dnf:
+class Dnf(Manager):
     """The EL family. Versions contain the epoch, as in 3:580.65.06-1.el9."""
 
     unhold = "dnf versionlock delete"
@@ -259,19 +260,8 @@ class Dnf:
     def update(self) -> None:
         """Do nothing: dnf updates its package lists by itself."""
 
-    def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
-        if not names:
-            return {}
-        there = locks()
-        shape = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\t%{VERSION}-%{RELEASE}.%{ARCH}\n"
-        output = _run(["rpm", "-q", "--qf", shape, *sorted(names)])[1]
-        rows = [line.split("\t") for line in output.splitlines() if line.count("\t") == 2]
-        found = {}
-        for name, version, full in rows:
-            package = InstalledPackage(version, f"{name}-{version}.*" in there)
-            # A request for kernel headers has name and version in one word.
-            found.update({asked: package for asked in (name, f"{name}-{full}") if asked in names})
-        return found
+    def is_held(self, package: Package) -> bool:
+        return f"{package.name}-{package.version}.*" in locks()
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
         """Parse the table that dnf prints before it asks. With --assumeno it then aborts and exits with 1."""
@@ -287,10 +277,6 @@ class Dnf:
             else:
                 versions[name] = version if ":" in version else f"0:{version}"
         return Simulation(versions, removed)
-
-    def damaged(self, names: Collection[str]) -> list[str]:
-        output = _run(["rpm", "-q", "--qf", "package %{NAME}\n[ %{FILENAMES}\n]", *sorted(names)])[1] if names else ""
-        return with_missing_file(output, re.compile(r"package (\S+)$"))
 
     def exact(self, name: str, version: str) -> str:
         return f"{name}-{version}"
@@ -371,22 +357,6 @@ def is_installed(now: dict[str, InstalledPackage], package: str) -> bool:
     return any(fnmatch.fnmatchcase(each, pattern or "*") for each in (version, version.partition(":")[2]))
 
 
-def with_missing_file(output: str, heading: re.Pattern[str]) -> list[str]:
-    """Return the packages with a missing file. In ``output``, a heading names each package."""
-    found, name = [], ""
-    for line in output.splitlines():
-        if match := heading.match(line):
-            name = match[1]
-        elif line.startswith(" /") and not line.startswith(MAY_BE_MISSING) and not os.path.lexists(line[1:]):
-            found.append(name)
-    return list(dict.fromkeys(found))
-
-
-def query(shape: str, names: Collection[str]) -> str:
-    """Ask dpkg for these packages."""
-    return _run(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1] if names else ""
-
-
 def is_apt_error(line: str) -> bool:
     return line.startswith(("E:", " ")) and "by regex" not in line
 
@@ -407,3 +377,8 @@ def _run(words: Sequence[str]) -> tuple[int, str]:
     if code == 124:
         raise ModuleFailed(output)
     return code, output
+
+
+def _output(*words: str) -> str:
+    """Run a command and return its output, whatever its exit code. Raises ModuleFailed if it does not end."""
+    return _run(words)[1]

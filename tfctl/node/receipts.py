@@ -17,7 +17,7 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, TypedDict, cast
@@ -32,7 +32,7 @@ _SOFT = {"mtime_ns", "ctime_ns", "newest", "missing"}  # a difference of these a
 _TOGETHER = ("packages", "units")
 #: What is asked about a package: name, status, version, and the name as the package manager takes it.
 _DPKG = ("${Package}\t${db:Status-Abbrev}\t${Version}\t${binary:Package}\n", "${db-fsys:Files}\n")
-_RPM = ("%{NAME}\tii\t%{VERSION}-%{RELEASE}\t%{NAME}.%{ARCH}\n", "[ %{FILENAMES}\n]")
+_RPM = ("%{NAME}\tii\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\t%{NAME}.%{ARCH}\n", "[ %{FILENAMES}\n]")
 
 #: What is known about one thing, such as the mode and hash of a file. None: it does not exist.
 Facts = Optional[dict[str, object]]
@@ -117,7 +117,7 @@ def drifts(receipts: Sequence[Receipt]) -> dict[str, list[str]]:
 
 def installed_packages() -> list[str]:
     """Return the names of all installed packages as the package manager takes them."""
-    return sorted({package.full for package in _packages() if package.name != "gpg-pubkey"})
+    return sorted({package.full for package in query_packages() if package.name != "gpg-pubkey"})
 
 
 def _drifts(receipt: Receipt, together: State) -> Iterator[str]:
@@ -237,8 +237,21 @@ def _entries(folder: str) -> list[tuple[os.DirEntry[str], os.stat_result]]:
         return []
 
 
-class _Package(NamedTuple):
-    """``full``: the name as the package manager takes it. ``missing``: its files that do not exist, if asked for."""
+def _run(*words: str) -> str:
+    """Return what a program prints, or "" if it cannot be run. An unknown package is no error."""
+    variables = {**os.environ, "LC_ALL": "C.UTF-8"}
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, env=variables
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+class Package(NamedTuple):
+    """An installed package. ``full``: the name as the package manager takes it. ``version``: with the epoch; without
+    one, rpm's begins with 0. ``missing``: its files that do not exist, if asked for."""
 
     name: str
     full: str
@@ -248,23 +261,26 @@ class _Package(NamedTuple):
 
     def names(self) -> set[str]:
         """Return the names by which a role can mean it."""
-        versioned = f"{self.name}-{self.version}"
+        versioned = f"{self.name}-{self.version.partition(':')[2]}"
         return {self.name, self.full, versioned, f"{versioned}.{self.full.rpartition('.')[2]}"}
 
 
-def _packages(names: Iterable[str] = ()) -> Iterator[_Package]:
-    """Yield the installed packages of these names, or all, but then without their missing files."""
+def query_packages(names: Iterable[str] = (), run: Callable[..., str] = _run) -> Iterator[Package]:
+    """Yield the installed packages of these names, or all, but then without their missing files.
+
+    ``run``: returns what a program prints.
+    """
     wanted = sorted({*names})
     apt = shutil.which("dpkg-query")
     words = ["dpkg-query", "-W", "-f"] if apt else ["rpm", "-q" if wanted else "-qa", "--qf"]
-    output = _run(*words, "".join((_DPKG if apt else _RPM)[: 2 if wanted else 1]), *wanted)
-    found: _Package | None = None
+    output = run(*words, "".join((_DPKG if apt else _RPM)[: 2 if wanted else 1]), *wanted)
+    found: Package | None = None
     for line in (*output.splitlines(), "\t\t\t"):
         if line.count("\t") == 3:
             if found:
                 yield found
             name, status, version, full = line.split("\t")
-            found = _Package(name, full, version, status[:1] == "h", []) if status[1:2] == "i" else None
+            found = Package(name, full, version, status[:1] == "h", []) if status[1:2] == "i" else None
         # Documentation may be left out, and configuration belongs to the host.
         elif found and line.startswith(" /") and not line.startswith((" /usr/share/", " /etc/")):
             found.missing.extend([] if os.path.lexists(line[1:]) else [line[1:]])
@@ -274,7 +290,7 @@ def _installed(names: Iterable[str]) -> dict[str, Facts]:
     """Return what is known about packages. A name may include ``=VERSION``."""
     wanted = {name: name.partition("=")[0] for name in names}
     found: dict[str, Facts] = dict.fromkeys(wanted)
-    for package in _packages(wanted.values()) if wanted else ():
+    for package in query_packages(wanted.values()) if wanted else ():
         for name in [name for name, bare in wanted.items() if bare in package.names() and found[name] is None]:
             found[name] = {"version": package.version, "held": package.held, "missing": package.missing}
     return found
@@ -306,18 +322,6 @@ def _group(name: str) -> Facts:
     except KeyError:
         return None
     return {"gid": found.gr_gid, "members": sorted(found.gr_mem)}
-
-
-def _run(*words: str) -> str:
-    """Return what a program prints, or "" if it cannot be run. An unknown package is no error."""
-    variables = {**os.environ, "LC_ALL": "C.UTF-8"}
-    try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, env=variables
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace")
 
 
 def read(path: Path) -> Receipt | None:

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from ansible.module_utils import tfctl_transaction
 from ansible.module_utils.tfctl_install import ModuleFailed
-from ansible.module_utils.tfctl_transaction import Apt, Dnf, InstalledPackage, Simulation, transaction
+from ansible.module_utils.tfctl_receipts import Package
+from ansible.module_utils.tfctl_transaction import Apt, Dnf, InstalledPackage, Manager, Simulation, transaction
 from jinja2 import Environment
 
 from playbooks.library import tfctl_apt_sources
@@ -21,7 +22,7 @@ NEEDS = {"nvidia-smi": ["libcuda1", "dkms"], "nvidia-headless": ["linux-image-6.
 OFFERS = {"nvidia-smi": "535.2", "libcuda1": "535.2", "dkms": "3.0", "nvidia-headless": "1", "linux-image-6.9": "6.9"}
 
 
-class FakeManager:
+class FakeManager(Manager):
     """A fake package manager. It installs the latest version with the packages that NEEDS lists; see `carry_out`.
 
     Like apt, it forgets that a package is on hold when it installs it again.
@@ -38,6 +39,9 @@ class FakeManager:
 
     def update(self) -> None:
         self.updates += 1
+
+    def is_held(self, package: Package) -> bool:
+        return self.there[package.name].held
 
     def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         return {name: self.there[name] for name in names if name in self.there}
@@ -308,7 +312,7 @@ def test_transaction_refuses_to_change_a_package_that_somebody_else_put_on_hold(
     assert refused.value.fault["remedy"] == "unhold libcuda1, then provision again"
 
 
-#: What apt-get prints, and dpkg-query with the formats of tfctl_transaction.
+#: What apt-get prints, and dpkg-query with the format of tfctl_receipts.
 APT = """Reading package lists...
 The following held packages will be changed:
   libcudnn8
@@ -326,10 +330,8 @@ case "$*" in
 esac
 """
 FAKE_DPKG_QUERY = """#!/bin/sh
-case "$3" in
-*Files*) printf 'ii  nvidia-smi\\n /etc/gone\\n /usr/share/gone\\n /usr\\n /usr/bin/gone\\n\\nhi  libcuda1\\n /usr\\n';;
-*) printf 'ii \\tnvidia-smi\\t535.2\\nhi \\tlibcuda1\\t535.1\\nrc \\tlibnvidia-ml1\\t530\\n';;
-esac
+printf 'nvidia-smi\\tii \\t535.2\\tnvidia-smi\\n /etc/gone\\n /usr/share/gone\\n /usr\\n /usr/bin/gone\\n\\n'
+printf 'libcuda1\\thi \\t535.1\\tlibcuda1:amd64\\n /usr\\nlibnvidia-ml1\\trc \\t530\\tlibnvidia-ml1\\n'
 """
 
 
@@ -371,9 +373,8 @@ Conf nvidia-utils-580-server (580.95.05-0ubuntu0.22.04.2 Ubuntu:22.04/jammy-upda
 """
 #: Knows the packages in $ROWS.
 FAKE_DPKG_QUERY_OF_ROWS = """#!/bin/sh
-case "$3" in *Files*) exit 0;; esac
 shift 3
-for name; do grep -F "$(printf '\\t%s\\t' "$name")" $ROWS; done
+for name; do grep "^$name$(printf '\\t')" $ROWS; done
 """
 
 
@@ -385,7 +386,7 @@ def test_apt_may_remove_packages_of_the_branch_that_a_driver_replaces(
     program(programs, "apt-get", FAKE_APT)
     program(programs, "dpkg-query", FAKE_DPKG_QUERY_OF_ROWS)
     (programs / "output").write_text(APT_OF_ANOTHER_BRANCH)
-    (programs / "rows").write_text("".join(f"hi \t{name}\t{old}\n" for name in names))
+    (programs / "rows").write_text("".join(f"{name}\thi \t{old}\t{name}\n" for name in names))
     monkeypatch.setenv("APT", str(programs / "output"))
     monkeypatch.setenv("ROWS", str(programs / "rows"))
     tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": dict.fromkeys(names, old)}))
@@ -445,11 +446,12 @@ def test_headers_that_the_sources_no_longer_have_are_an_error_with_a_remedy(
 
 def test_dpkg_reports_versions_holds_and_missing_files(programs: Path) -> None:
     program(programs, "dpkg-query", FAKE_DPKG_QUERY)
-    assert Apt().installed(["x"]) == {
+    names = ["nvidia-smi", "libcuda1", "libnvidia-ml1"]
+    assert Apt().installed(names) == {
         "nvidia-smi": InstalledPackage("535.2", False),
         "libcuda1": InstalledPackage("535.1", True),
     }
-    assert Apt().damaged(["x"]) == ["nvidia-smi"]
+    assert Apt().damaged(names) == ["nvidia-smi"]
     assert (Apt().installed([]), Apt().damaged([])) == ({}, [])
 
 
@@ -478,7 +480,12 @@ Install  2 Packages
 Operation aborted.
 """
 NO_MATCH = "No match for argument: nvidia-none\nError: Unable to find a match: nvidia-none\n"
-RPM = "nvidia-open\t3:580.65.06-1.el9\t580.65.06-1.el9.noarch\nkernel-devel\t0:5.14.0-1.el9\t5.14.0-1.el9.x86_64\n"
+RPM = """nvidia-open\tii\t3:580.65.06-1.el9\tnvidia-open.noarch
+kernel-devel\tii\t0:5.14.0-1.el9\tkernel-devel.x86_64
+ /usr/share/gone
+ /usr
+ /usr/src/gone
+"""
 
 
 def test_dnf_simulation_is_read(programs: Path) -> None:
@@ -507,11 +514,13 @@ def test_rpm_versions_have_an_epoch_and_locks_are_read(programs: Path, monkeypat
     """The record has versions with epochs, because preflight compares it with versions that have one."""
     monkeypatch.setattr(tfctl_transaction, "LOCKS", programs / "versionlock.list")
     (programs / "output").write_text(RPM)
-    program(programs, "rpm", f"#!/bin/sh\ncat {programs}/output\n")
+    program(programs, "rpm", f"#!/bin/sh\n/bin/cat {programs}/output\n")
+    monkeypatch.setenv("PATH", str(programs))  # a host without dpkg-query
     (programs / "versionlock.list").write_text("# Added\nnvidia-open-3:580.65.06-1.el9.*\nkernel-devel-0:5.13-1.*\n")
     kernel, locked = InstalledPackage("0:5.14.0-1.el9", False), InstalledPackage("3:580.65.06-1.el9", True)
     found = Dnf().installed(["nvidia-open", "kernel-devel-5.14.0-1.el9.x86_64"])
     assert found == {"nvidia-open": locked, "kernel-devel-5.14.0-1.el9.x86_64": kernel}
+    assert Dnf().damaged(["nvidia-open", "kernel-devel"]) == ["kernel-devel"]
     assert tfctl_transaction.is_installed(found, "nvidia-open=580.*")
     assert tfctl_transaction.is_installed(found, "nvidia-open=3:580.*")
     assert not tfctl_transaction.is_installed(found, "nvidia-open=590.*")
