@@ -1,4 +1,4 @@
-"""The filter tfctl_apt_source_file: which of the files that slurp has read contains an entry for a repository."""
+"""The filters tfctl_apt_source_file and tfctl_apt_components, of the files of apt's sources that slurp has read."""
 
 from __future__ import annotations
 
@@ -26,10 +26,21 @@ options:
 
 
 class FilterModule:
-    def filters(self) -> dict[str, Callable[[Sequence[Mapping[str, str]], str], str]]:
-        return {"tfctl_apt_source_file": holder}
+    def filters(self) -> dict[str, Callable[..., object]]:
+        return {"tfctl_apt_source_file": holder, "tfctl_apt_components": missing_components}
 
 
 def holder(read: Sequence[Mapping[str, str]], uri: str) -> str:
-    files = {each["source"]: base64.b64decode(each["content"]).decode("utf-8", "replace") for each in read}
-    return apt_sources.holder(files, uri)
+    return apt_sources.holder(contents(read), uri)
+
+
+def missing_components(
+    read: Sequence[Mapping[str, str]], listed: str, components: Sequence[str], own_file: str
+) -> apt_sources.MissingComponents:
+    """Return what the function of this name describes. ``listed``: what apt-get lists."""
+    return apt_sources.missing_components(listed, contents(read), components, own_file)
+
+
+def contents(read: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the text of files by path."""
+    return {each["source"]: base64.b64decode(each["content"]).decode("utf-8", "replace") for each in read}

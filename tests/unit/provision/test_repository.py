@@ -260,6 +260,105 @@ def test_file_with_an_enabled_entry_of_the_repository_is_found(name: str, text: 
     assert apt_sources.holder({"/etc/apt/sources.list": "", path: text}, URI) == (path if found else "")
 
 
+#: What apt-get lists of two stanzas and a line, and the files.
+TARGETS = """\
+http://a.example/debian/\tbookworm\tmain\tDebian\t/etc/apt/sources.list.d/debian.sources:2
+http://a.example/debian/\tbookworm\tcontrib\tDebian\t/etc/apt/sources.list.d/debian.sources:2
+http://a.example/debian/\tbookworm-updates\tmain\tDebian\t/etc/apt/sources.list:3
+http://b.example/x/\tbookworm\tmain\tSomebody\t/etc/apt/sources.list.d/debian.sources:1
+"""
+FILES = {
+    "/etc/apt/sources.list.d/debian.sources": """\
+# Two stanzas.
+
+Types: deb
+URIs: http://b.example/x
+Suites: bookworm
+Components: main
+Signed-By: /b.gpg
+
+# The archive
+Types: deb
+URIs: http://a.example/debian
+Suites: bookworm
+Components: main contrib
+signed-by:
+ /debian.gpg
+""",
+    "/etc/apt/sources.list": """\
+# text
+deb http://a.example/debian bookworm-security main
+deb [arch=amd64 signed-by=/updates.gpg] http://a.example/debian bookworm-updates main
+""",
+}
+OWN = "/etc/apt/sources.list.d/tfctl-non-free.list"
+
+
+def test_entries_for_missing_components_use_the_uris_and_keys_of_existing_ones() -> None:
+    found = apt_sources.missing_components(TARGETS, FILES, ["contrib", "non-free"], OWN)
+    assert found["faults"] == []
+    assert found["content"].splitlines() == [
+        "# Written by tfctl provision.",
+        "deb [signed-by=/debian.gpg] http://a.example/debian/ bookworm non-free",
+        "deb [signed-by=/updates.gpg] http://a.example/debian/ bookworm-updates contrib non-free",
+    ]
+    files = {name: re.sub(r"(?i)signed-by\S+(\n \S+)?", "", text) for name, text in FILES.items()}
+    assert "deb http://a.example" in apt_sources.missing_components(TARGETS, files, ["non-free"], OWN)["content"]
+
+
+def test_entries_written_by_tfctl_do_not_count_as_existing() -> None:
+    own = f"http://a.example/debian/\tbookworm\tnon-free\tDebian\t{OWN}:2\n"
+    before, after = (
+        apt_sources.missing_components(listed, FILES, ["non-free"], OWN) for listed in (TARGETS, TARGETS + own)
+    )
+    assert before == after
+
+
+def test_no_component_is_added_without_a_debian_archive_or_with_a_key_in_its_entry() -> None:
+    embedded = {name: text.replace(" /debian.gpg", " -----BEGIN PGP") for name, text in FILES.items()}
+    (fault,) = apt_sources.missing_components(TARGETS, embedded, ["non-free"], OWN)["faults"]
+    assert fault["message"].startswith("The entry in /etc/apt/sources.list.d/debian.sources contains its key")
+    (fault,) = apt_sources.missing_components(TARGETS.replace("Debian", "Other"), FILES, ["non-free"], OWN)["faults"]
+    assert fault["message"] == "apt has no Debian archive among its package sources"
+
+
+def archive_of_suites(folder: Path, *suites: str) -> None:
+    """Create an archive of Debian with one package in the component main."""
+    package = "Package: base\nVersion: 1\nArchitecture: amd64\nMaintainer: x\nDescription: x\nFilename: x\nSize: 1\n"
+    listed = f"{hashlib.sha256(package.encode()).hexdigest()} {len(package)} main/binary-amd64/Packages"
+    for suite in suites:
+        (folder / f"dists/{suite}/main/binary-amd64").mkdir(parents=True)
+        (folder / f"dists/{suite}/main/binary-amd64/Packages").write_text(package)
+        fields = f"Origin: Debian\nCodename: {suite}\nComponents: main\nArchitectures: amd64\n"
+        text = f"{fields}Date: Sat, 01 Jan 2022 00:00:00 UTC\nSHA256:\n {listed}\n"
+        (folder / f"dists/{suite}/Release").write_text(text)
+
+
+@pytest.mark.extended
+def test_role_adds_components_to_the_sources_that_apt_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real apt-get lists a stanza that is not the first one of its file."""
+    host = Owned(tmp_path)
+    archive_of_suites(tmp_path / "debian", "bookworm", "bookworm-updates")
+    stanzas = [f"Types: deb\nURIs: file:{tmp_path}/debian\nComponents: main\nSuites: "] * 2
+    text = f"{stanzas[0]}bookworm\nSigned-By: /first.gpg\n\n{stanzas[1]}bookworm-updates\nSigned-By: /second.gpg\n"
+    (host.apt / "sources.list.d/debian.sources").write_text(text)
+    monkeypatch.setenv("APT_CONFIG", str(host.tree.configuration))
+    with host.tree.configuration.open("a") as file:
+        file.write('Acquire::AllowInsecureRepositories "true";\n')
+    assert host.tree.run("apt-get", "update").returncode == 0
+    own = host.apt / "sources.list.d/tfctl-non-free.list"
+    components = {"nvidia_repo_components": ["main", "non-free"], "nvidia_repo_components_file": str(own)}
+    words = ("-e", json.dumps({**components, "nvidia_repo_url": ""}))
+    assert host.run("--check", *words) == 1 and not own.exists()
+    assert host.run(*words) == 1
+    assert own.read_text().splitlines() == [
+        "# Written by tfctl provision.",
+        f"deb [signed-by=/first.gpg] file:{tmp_path}/debian/ bookworm non-free",
+        f"deb [signed-by=/second.gpg] file:{tmp_path}/debian/ bookworm-updates non-free",
+    ]
+    assert host.run(*words) == 0
+
+
 @pytest.mark.extended
 def test_dnf_file_names_the_repository_and_excludes_drivers(tmp_path: Path) -> None:
     for drivers in DRIVERS:

@@ -14,7 +14,6 @@ from ansible.module_utils.tfctl_receipts import Package
 from ansible.module_utils.tfctl_transaction import Apt, Dnf, InstalledPackage, Manager, Simulation, transaction
 from jinja2 import Environment
 
-from playbooks.library import tfctl_apt_sources
 from tfctl.provision import ansible
 from tfctl.provision.decide import readings
 
@@ -524,41 +523,3 @@ def test_rpm_versions_have_an_epoch_and_locks_are_read(programs: Path, monkeypat
     assert tfctl_transaction.is_installed(found, "nvidia-open=580.*")
     assert tfctl_transaction.is_installed(found, "nvidia-open=3:580.*")
     assert not tfctl_transaction.is_installed(found, "nvidia-open=590.*")
-
-
-def source(component: str, **more: str) -> tfctl_apt_sources.AptComponent:
-    key = "/usr/share/keyrings/debian.gpg"
-    there = {"uri": "http://a.example/debian", "release": "bookworm", "component": component, "origin": "Debian"}
-    return tfctl_apt_sources.AptComponent(
-        **{**there, "signed_by": key, "file": "/etc/apt/sources.list.d/debian.sources", **more}
-    )
-
-
-def test_new_apt_components_use_the_uris_and_keys_of_existing_entries() -> None:
-    found = [source("main"), source("contrib"), source("main", release="bookworm-updates", signed_by="")]
-    other = source("main", origin="Somebody", uri="http://b.example/x")
-    assert tfctl_apt_sources.entries([*found, other], ["contrib", "non-free"], "/own").splitlines() == [
-        "# Written by tfctl provision.",
-        "deb [signed-by=/usr/share/keyrings/debian.gpg] http://a.example/debian bookworm non-free",
-        "deb http://a.example/debian bookworm-updates contrib non-free",
-    ]
-
-
-def test_apt_entries_written_by_tfctl_do_not_count_as_existing() -> None:
-    text = tfctl_apt_sources.entries([source("main"), source("non-free", file="/own")], ["non-free"], "/own")
-    assert text.endswith("bookworm non-free\n")
-
-
-def test_apt_source_with_an_embedded_key_is_refused() -> None:
-    with pytest.raises(ModuleFailed, match=r"The entry in .*debian\.sources contains its key"):
-        tfctl_apt_sources.entries([source("main", signed_by="the entry itself")], ["non-free"], "/own")
-    with pytest.raises(ModuleFailed, match="apt has no Debian archive"):
-        tfctl_apt_sources.entries([source("main", origin="Somebody")], ["non-free"], "/own")
-
-
-def test_apt_source_key_is_read_from_both_file_formats(tmp_path: Path) -> None:
-    (tmp_path / "a.list").write_text("# text\ndeb [arch=amd64 signed-by=/k.gpg] http://a x main\ndeb http://a x main\n")
-    (tmp_path / "a.sources").write_text("Types: deb\nURIs: http://a\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: http://b\n")
-    read = tfctl_apt_sources.signed_by
-    assert (read(f"{tmp_path}/a.list", 2), read(f"{tmp_path}/a.list", 3)) == ("/k.gpg", "")
-    assert (read(f"{tmp_path}/a.sources", 1), read(f"{tmp_path}/a.sources", 5)) == ("/k.gpg", "")

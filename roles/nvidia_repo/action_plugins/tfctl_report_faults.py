@@ -1,0 +1,1 @@
+../../../playbooks/action_plugins/tfctl_report_faults.py
