@@ -121,11 +121,10 @@ class Environment(Installation):
         tfctl_links.switch(self.link, self.path)
 
     def _build(self) -> None:
-        new, wheels = self.part / "new", self.unpacked()
-        wheels.run("venv", "--relocatable", "--python", self.python, str(new))
-        wheels.install(self.lock, f"{new}/bin/python")
-        wheels.compile(f"{new}/bin/python", site_of(new))
-        wheels.drop()
+        new = self.part / "new"
+        self.unpack()
+        self.run("venv", "--relocatable", "--python", self.python, str(new))
+        self.install(f"{new}/bin/python", site_of(new))
         self._import(new)
         self.publish(new, new / MARKER, site_of(new))
 

@@ -76,12 +76,10 @@ class RequirementsInstallation(Installation):
         python = self.environment / "bin/python"
         if not python.exists():
             raise ModuleFailed(f"{self.environment} does not exist", "install the stack first, without --tags")
-        new, wheels = self.new, self.unpacked()
-        new.mkdir()
-        wheels.install(self.lock, str(python), "--target", str(new))
-        wheels.compile(str(python), new)
-        wheels.drop()
-        self.publish(new, new / REQUIREMENTS_MARKER, new, environment=self.environment.name)
+        self.unpack()
+        self.new.mkdir()
+        self.install(str(python), self.new, "--target", str(self.new))
+        self.publish(self.new, self.new / REQUIREMENTS_MARKER, self.new, environment=self.environment.name)
 
 
 if __name__ == "__main__":

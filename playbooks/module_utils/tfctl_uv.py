@@ -39,43 +39,25 @@ ARGUMENTS = {
 
 class Installation:
     """What a lock contains, at ``path``. ``lock``, ``uv_lock``: texts of lock files. ``wheels``: name and sha256 of
-    each file in ``store`` that is needed. ``part``: a temporary directory for its installation."""
+    each file in ``store`` that is needed, uv among them. ``part``: a temporary directory, which the caller removes."""
 
-    def __init__(self, path: str, lock: str, uv_lock: str, wheels: Sequence[Mapping[str, Any]], store: str) -> None:
+    def __init__(self, path: str, lock: str, uv_lock: str, wheels: Sequence[Mapping[str, str]], store: str) -> None:
         self.path, self.lock, self.uv_lock = Path(path), lock, uv_lock
         self.wheels, self.store = wheels, Path(store)
         self.part = self.path.with_name(f".{self.path.name}.part")
+        self._folder, self._uv = self.part / "wheels", self.part / "uv"
 
-    def unpacked(self) -> Wheels:
-        """Return the wheels, ready to be installed. Raises ModuleFailed."""
-        if not self.wheels:
-            raise ModuleFailed(f"{self.path}: there are no wheels to install")
-        return Wheels(self.wheels, self.store, self.part, self.uv_lock)
-
-    def publish(self, new: Path, marker: Path, site: Path, **more: object) -> None:
-        """Move ``new`` to ``path``, if the next run will find no difference. See `complete`. Raises ModuleFailed."""
-        for difference in complete(marker, site, self.lock, **more):
-            raise ModuleFailed(
-                f"two packages of the lock have the same file, or a wheel differs from its RECORD: {difference}"
-            )
-        if self.path.exists():
-            self.path.rename(self.part / "old")
-        new.rename(self.path)
-
-
-class Wheels:
-    """The wheels of a lock, uv among them, in a temporary directory ``part``, which the caller removes."""
-
-    def __init__(self, files: Sequence[Mapping[str, Any]], store: Path, part: Path, uv_lock: str) -> None:
-        """Link the wheels from the store of the host. ``files``: the name and the SHA-256 of each.
+    def unpack(self) -> None:
+        """Link the wheels from the store of the host, and unpack uv.
 
         Raises ModuleFailed if the store lacks a file, or if the hash of uv is not in its lock.
         """
-        self._part, self._folder, self._store = part, part / "wheels", store
-        self._files = {str(each["name"]): store / str(each["sha256"]) for each in files}
+        if not self.wheels:
+            raise ModuleFailed(f"{self.path}: there are no wheels to install")
         make_parents(self._folder)
         self._folder.mkdir()
-        for name, path in self._files.items():
+        for each in self.wheels:
+            name, path = each["name"], self.store / each["sha256"]
             if not _NAME.fullmatch(name):
                 raise ModuleFailed(f"{name!r} is neither a wheel nor a source")
             if not path.is_file():
@@ -83,50 +65,56 @@ class Wheels:
             link_or_copy(path, self._folder / name)
             # uv compares the hashes of wheels itself.
             if name.endswith(BYTECODE):
-                self._check(name)
+                self._check(each)
         wheel = next(self._folder.glob("uv-*.whl"), None)
-        if wheel is None or digest(wheel) not in uv_lock:
+        if wheel is None or digest(wheel) not in self.uv_lock:
             raise ModuleFailed("the hash of uv is not in its lock file")
-        self._uv = part / "uv"
         with zipfile.ZipFile(wheel) as file:
             name = next(name for name in file.namelist() if name.endswith(".data/scripts/uv"))
             self._uv.write_bytes(file.read(name))
         self._uv.chmod(0o755)
 
-    def install(self, lock: str, python: str, *words: str) -> None:
-        """Install everything in the lock for ``python``. ``words``: options of `uv pip install`.
+    def install(self, python: str, site: Path, *words: str) -> None:
+        """Install everything in the lock for ``python``, into its directory ``site``, with bytecode.
 
-        Raises ModuleFailed.
+        ``words``: options of `uv pip install`. Raises ModuleFailed.
         """
-        wheels, sources = parted(lock)
+        wheels, sources = parted(self.lock)
         words = ("pip", "install", "--python", python, "--no-deps", "--no-index", *words)
         if wheels:
-            requirements = self._part / "wheels.txt"
+            requirements = self.part / "wheels.txt"
             requirements.write_text(wheels, encoding="utf-8")
             try:
                 self.run(*words, "--find-links", str(self._folder), "--require-hashes", "-r", str(requirements))
             except ModuleFailed:
-                for file in self._files:
-                    self._check(file)
+                for each in self.wheels:
+                    self._check(each)
                 raise
         # Sources last: their build tools are in the environment by then, checked by hash like all else.
         if sources:
             built = [f"{name}=={version}" for name, version in pinned(sources).items()]
-            self.run(*words, "--find-links", str(self._build(sources, python)), "--only-binary=:all:", *built)
+            self.run(*words, "--find-links", str(self._build_sources(sources, python)), "--only-binary=:all:", *built)
+        # No job can write to the directory later.
+        for archive in self._folder.glob(f"*{BYTECODE}"):
+            take_bytecode(archive, site)
+        # Ignore the exit code: some packages contain templates, which cannot be compiled.
+        run([python, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(site)])
+        # A full disk is most likely now.
+        remove(self._folder, self.part / "cache")
 
-    def _build(self, sources: str, python: str) -> Path:
+    def _build_sources(self, sources: str, python: str) -> Path:
         """Return a directory with wheels of the sources, which were built as the user nobody. Raises ModuleFailed."""
-        place = directory_for_nobody(self._part / "built")
+        place = directory_for_nobody(self.part / "built")
         words = ("build", "--wheel", "--no-build-isolation", "--python", python, "--out-dir", str(place))
-        for name, path in self._files.items():
-            if name.endswith(".tar.gz") and path.name in sources:
-                self._check(name)
-                self.run(*words, str(self._folder / name), home=place, **as_nobody())
+        for each in self.wheels:
+            if each["name"].endswith(".tar.gz") and each["sha256"] in sources:
+                self._check(each)
+                self.run(*words, str(self._folder / each["name"]), home=place, **as_nobody())
         return place
 
     def run(self, *words: str, home: Path | None = None, **more: Any) -> None:
         """Run uv. ``home``: a directory of its user, for what it writes. ``more``: see `run`. Raises ModuleFailed."""
-        home = home or self._part
+        home = home or self.part
         variables = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(home),
@@ -143,26 +131,26 @@ class Wheels:
         if done.returncode:
             raise ModuleFailed(f"uv {words[0]}: {last_lines(done.stderr)}")
 
-    def compile(self, python: str, site: Path) -> None:
-        """Compile the modules that have no bytecode, because no job can write to the directory later."""
-        for archive in self._folder.glob(f"*{BYTECODE}"):
-            take_bytecode(archive, site)
-        # Ignore the exit code: some packages contain templates, which cannot be compiled.
-        run([python, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(site)])
+    def publish(self, new: Path, marker: Path, site: Path, **more: object) -> None:
+        """Move ``new`` to ``path``, if the next run will find no difference. See `complete`. Raises ModuleFailed."""
+        for difference in complete(marker, site, self.lock, **more):
+            raise ModuleFailed(
+                f"two packages of the lock have the same file, or a wheel differs from its RECORD: {difference}"
+            )
+        if self.path.exists():
+            self.path.rename(self.part / "old")
+        new.rename(self.path)
 
-    def drop(self) -> None:
-        """Delete the wheels and uv's cache, once they are installed: a full disk is most likely now."""
-        remove(self._folder, self._part / "cache")
-
-    def _check(self, name: str) -> None:
+    def _check(self, wheel: Mapping[str, str]) -> None:
         """Raise ModuleFailed if a file of the store has changed.
 
         Delete the file, so that the next run copies it again.
         """
-        path = self._files[name]
+        path = self.store / wheel["sha256"]
         if digest(path) != path.name:
             path.unlink()
-            raise ModuleFailed(f"{path}: {name} has changed since it was copied, and was deleted", "run it again")
+            message = f"{path}: {wheel['name']} has changed since it was copied, and was deleted"
+            raise ModuleFailed(message, "run it again")
 
 
 def parted(lock: str) -> tuple[str, str]:
