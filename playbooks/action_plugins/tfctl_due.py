@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
-if find_spec("tfctl") is None:  # Ansible has an environment of its own
-    ROOT = Path(__file__).resolve().parents[2]
-    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+# For an Ansible with an environment of its own: a checkout, or the directory of the installed package.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
 from tfctl import schema
 from tfctl.node.receipts import CheckedReceipt

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-if find_spec("tfctl") is None:  # Ansible has an environment of its own
-    ROOT = Path(__file__).resolve().parents[2]
-    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+# For an Ansible with an environment of its own: a checkout, or the directory of the installed package.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
 from tfctl.provision.decide import readings, reboot
 from tfctl.provision.decide.fault import fault

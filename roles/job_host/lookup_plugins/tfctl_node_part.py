@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 from ansible.constants import DEFAULT_LOCAL_TMP
 from ansible.plugins.lookup import LookupBase
 
-if find_spec("tfctl") is None:  # Ansible has an environment of its own
-    # A checkout, or the directory of the installed package.
-    sys.path.append(next(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists()))
+# For an Ansible with an environment of its own: a checkout, or the directory of the installed package.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
 from tfctl.provision import node_part
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
-if find_spec("tfctl") is None:  # Ansible has an environment of its own
-    # A checkout, or the directory of the installed package.
-    sys.path.append(next(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists()))
+# For an Ansible with an environment of its own: a checkout, or the directory of the installed package.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
 from tfctl.provision import openpgp
 
