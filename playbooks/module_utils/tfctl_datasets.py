@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.tfctl_install import ModuleFailed, link_or_copy, make_parents
+from ansible.module_utils.tfctl_records import stamps
 from ansible.module_utils.tfctl_share import fetch
 
 ARCHIVES = Path("/var/lib/tfctl/datasets/.archives")
@@ -79,12 +80,7 @@ class Dataset:
 
 def files_in(folder: Path) -> dict[str, list[int]]:
     """Return {path within the folder: [size, modification time in ns]} of all files except the note."""
-    found = {}
-    for each in folder.rglob("*"):
-        if each.is_file() and each.name != NOTE:
-            info = each.stat()
-            found[str(each.relative_to(folder))] = [info.st_size, info.st_mtime_ns]
-    return found
+    return {path: [*stamp] for path, stamp in stamps(folder).items() if path != NOTE}
 
 
 def unpack(file: Path, folder: Path) -> None:

@@ -63,11 +63,8 @@ def first_line(path: Path) -> str:
 
 
 def number(path: Path) -> int:
-    """Return the hexadecimal number in a file of /sys, or 0."""
-    try:
-        return int(path.read_text(encoding="ascii").strip(), 16)
-    except (OSError, ValueError):
-        return 0
+    """Return the hexadecimal number in a file of /sys, or 0 if it cannot be read."""
+    return int(content(path) or "0", 16)
 
 
 def numbers(version: str) -> tuple[int, ...]:

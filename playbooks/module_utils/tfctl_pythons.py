@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -79,10 +80,8 @@ def listed(tree: Path, marker: str = MARKER) -> str:
 
 def libc() -> list[int]:
     """Return [major, minor] of the GNU C library, or [0, 0] for another library."""
-    with contextlib.suppress(OSError, ValueError):
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-        return [int(part) for part in version.split(".")[:2]] if name == "glibc" else [0, 0]
-    return [0, 0]
+    name, version = platform.libc_ver()
+    return [int(part) for part in version.split(".")[:2]] if name == "glibc" else [0, 0]
 
 
 def loadable() -> set[str]:

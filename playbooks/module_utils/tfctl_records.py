@@ -20,10 +20,10 @@ REPORTED = 10
 
 
 class Stamp(NamedTuple):
-    """Size in bytes, and time of the last change in seconds."""
+    """Size in bytes, and time of the last change in nanoseconds."""
 
     size: int
-    mtime: float
+    mtime_ns: int
 
 
 def differences(marker: Path, site: Path, lock: str) -> list[str]:
@@ -31,7 +31,7 @@ def differences(marker: Path, site: Path, lock: str) -> list[str]:
     if not marker.is_file():
         return [f"{marker.parent} does not exist"]
     there = stamps(site)
-    found = [*itertools.islice(_changes(site, lock, there, marker.stat().st_mtime), REPORTED)]
+    found = [*itertools.islice(_changes(site, lock, there, marker.stat().st_mtime_ns), REPORTED)]
     if json.loads(marker.read_text(encoding="utf-8"))["modules"] != _compiled_modules(there):
         found.append(f"{marker.parent}: compiled modules are missing")
     return found
@@ -52,7 +52,7 @@ def pinned(lock: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
 
 
-def _changes(site: Path, lock: str, there: Mapping[str, Stamp], completed: float) -> Iterator[str]:
+def _changes(site: Path, lock: str, there: Mapping[str, Stamp], completed: int) -> Iterator[str]:
     """Yield a sentence for each package and file that differs from the lock. ``there``: the files of ``site``."""
     for name, version in pinned(lock).items():
         record = _record_of(site, name, version)
@@ -64,18 +64,14 @@ def _changes(site: Path, lock: str, there: Mapping[str, Stamp], completed: float
 
 def stamps(folder: Path) -> dict[str, Stamp]:
     """Return size and time of every file, by its path within the folder."""
-    found: dict[str, Stamp] = {}
-    left = [(str(folder), "")] if folder.is_dir() else []
-    while left:
-        here, prefix = left.pop()
-        with os.scandir(here) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    left.append((entry.path, f"{prefix}{entry.name}/"))
-                else:
-                    info = entry.stat(follow_symlinks=False)
-                    found[f"{prefix}{entry.name}"] = Stamp(info.st_size, info.st_mtime)
-    return found
+    start = len(f"{folder}/")
+    paths = (f"{here}/{name}" for here, _, names in os.walk(folder) for name in names)
+    return {path[start:]: _stamp(path) for path in paths}
+
+
+def _stamp(path: str) -> Stamp:
+    info = os.lstat(path)
+    return Stamp(info.st_size, info.st_mtime_ns)
 
 
 def _compiled_modules(names: Mapping[str, Stamp]) -> int:
@@ -90,7 +86,7 @@ def _record_of(site: Path, name: str, version: str) -> Path | None:
     return next((each / "RECORD" for each in found if (each / "RECORD").is_file()), None)
 
 
-def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: float) -> Iterator[str]:
+def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: int) -> Iterator[str]:
     """Yield a sentence for each file that is missing, differs from the RECORD in size, or was written after
     ``completed``. ``there``: the files of ``site``, as ``stamps`` returns them."""
     with record.open(encoding="utf-8", newline="") as file:
@@ -100,15 +96,14 @@ def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: 
             seen = there.get(name) or _outside(site, name)
             if seen is None:
                 yield f"{site / name} is missing"
-            elif (size and seen.size != int(size)) or seen.mtime > completed:
+            elif (size and seen.size != int(size)) or seen.mtime_ns > completed:
                 yield f"{site / name} was changed"
 
 
 def _outside(site: Path, name: str) -> Stamp | None:
     """Return size and time of a file outside site-packages, such as a script in bin."""
     with contextlib.suppress(FileNotFoundError):
-        info = os.lstat(os.path.normpath(site / name))
-        return Stamp(info.st_size, info.st_mtime)
+        return _stamp(os.path.normpath(site / name))
     return None
 
 
