@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from ansible.module_utils.tfctl_install import ModuleFailed, write
-from ansible.module_utils.tfctl_programs import LIST_UNITS, run
+from ansible.module_utils.tfctl_programs import LIST_UNITS
 from ansible.module_utils.tfctl_receipts import (
     FOLDER,
     FORMAT,
@@ -26,11 +26,9 @@ from ansible.module_utils.tfctl_receipts import (
     observe,
     read,
 )
-from ansible.module_utils.tfctl_transaction import PREVIOUS, RECORD, Apt, Dnf, of_this_host, recorded
+from ansible.module_utils.tfctl_transaction import PREVIOUS, RECORD, Apt, Dnf, call, of_this_host, recorded
 from ansible.module_utils.tfctl_unit_list import live_or_queued
 
-#: Seconds for one command of a reset. Removing packages can take minutes.
-LIMIT_S = 1800
 #: What a receipt can list as created, besides packages.
 _KINDS = ("paths", "trees", "caches", "units", "users", "groups")
 #: The first line of the mount unit of the role shared_storage.
@@ -139,7 +137,7 @@ def running_jobs() -> list[str]:
 
     Raises ModuleFailed.
     """
-    units = map(_UNIT.fullmatch, live_or_queued(_run(*LIST_UNITS)))
+    units = map(_UNIT.fullmatch, live_or_queued(call(LIST_UNITS)))
     return sorted({unit[1] or unit[2] for unit in units if unit})
 
 
@@ -197,7 +195,7 @@ class _Removal:
         units = self._all("units")
         now = observe({"units": units})["units"]
         for unit in units:
-            stop = partial(_run, "systemctl", "disable", "--now", unit)
+            stop = partial(call, ["systemctl", "disable", "--now", unit])
             if in_use(now[unit]) and not self._remove(f"unit {unit}", stop):
                 self._stuck.add(unit)
 
@@ -240,7 +238,7 @@ class _Removal:
             self.problems.append(str(failed))
             return
         self.kept += [f"package {name}: {', '.join(others)} need it" for name, others in needed.items()]
-        if going and (not self._act or self._try("packages", partial(_run, *self._manager.removal_of(going)))):
+        if going and (not self._act or self._try("packages", partial(call, self._manager.removal_of(going)))):
             self.removed += [f"package {name}" for name in going]
             self._going.update(map(self._manager.without_architecture, going))
 
@@ -257,7 +255,7 @@ class _Removal:
         ours = {name: version for role in roles for name, version in record.get(role, {}).items() if version}
         unneeded = {name: ours[name] for name in sorted({*ours} - needed)}
         held = [name for name in self._manager.on_hold(unneeded) if self._stays(name)]
-        release = partial(_run, *self._manager.unhold.split(), *held)
+        release = partial(call, [*self._manager.unhold.split(), *held])
         if held and (not self._act or self._try("holds", release)):
             self.removed += [f"hold of package {name}" for name in held]
         for path in (folder / RECORD.name, folder / PREVIOUS.name):
@@ -281,7 +279,7 @@ class _Removal:
     def remove_accounts(self) -> None:
         found = observe({"users": self._all("users"), "groups": self._all("groups")})
         for user in [name for name, facts in found["users"].items() if facts]:
-            self._remove(f"user {user}", partial(_run, "userdel", user))
+            self._remove(f"user {user}", partial(call, ["userdel", user]))
         for group in [name for name, facts in found["groups"].items() if facts]:
             self._remove(f"group {group}", partial(_delete_group, group))
 
@@ -291,7 +289,7 @@ class _Removal:
             return
         reload = ["systemctl daemon-reload"] if any(path.is_relative_to("/etc/systemd") for path in self._gone) else []
         for command in dict.fromkeys([*reload, *commands]):
-            self._try(command, partial(_run, *shlex.split(command)))
+            self._try(command, partial(call, shlex.split(command)))
 
     def _all(self, kind: str) -> list[str]:
         return [*dict.fromkeys(name for created in self._created for name in created.get(kind, ()))]
@@ -315,12 +313,4 @@ class _Removal:
 def _delete_group(name: str) -> None:
     """Delete a group, unless userdel has deleted it with the user of this name. Raises ModuleFailed."""
     if observe({"groups": [name]})["groups"][name]:
-        _run("groupdel", name)
-
-
-def _run(*words: str) -> str:
-    """Run a program and return its output. Raises ModuleFailed if it fails."""
-    code, said = run(words, LIMIT_S)
-    if code:
-        raise ModuleFailed("\n".join(said.strip().splitlines()[-5:]) or f"exit code {code}")
-    return said
+        call(["groupdel", name])

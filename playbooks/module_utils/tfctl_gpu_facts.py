@@ -6,13 +6,12 @@ lists one directory.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
 
 from ansible.module_utils import tfctl_kernel_facts
-from ansible.module_utils.tfctl_programs import content, first_line, number, numbers, run
+from ansible.module_utils.tfctl_programs import content, first_line, number, numbers, read_json, run
 
 NVIDIA = 0x10DE
 HELD = "var/lib/tfctl/held.json"  # written by the role nvidia_packages
@@ -144,10 +143,7 @@ def installed(root: Path) -> list[list[str]]:
 
 def own_holds(root: Path) -> dict[str, str]:
     """Return {package: version} of the driver packages that the role nvidia_packages put on hold."""
-    try:
-        found: dict[str, dict[str, str]] = json.loads((root / HELD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    found: dict[str, dict[str, str]] = read_json(root / HELD)
     return found.get("nvidia_driver", {})
 
 

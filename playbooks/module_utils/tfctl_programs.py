@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.tfctl_unit_list import ARGUMENTS, live_or_queued
 
@@ -56,6 +58,14 @@ def content(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a file of JSON, or {} if it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def first_line(path: Path) -> str:

@@ -6,15 +6,14 @@ Standard library only, Python 3.9 or newer.
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 from ansible.module_utils.tfctl_install import ModuleFailed
-from ansible.module_utils.tfctl_programs import run
+from ansible.module_utils.tfctl_programs import read_json, run
 from ansible.module_utils.tfctl_receipts import Package, query_packages
 
 RECORD = Path("/var/lib/tfctl/held.json")
@@ -270,13 +269,9 @@ class Dnf(Manager):
         if error and "Operation aborted" not in output:
             lines = error[0].splitlines()[:5]
             raise ModuleFailed("\n".join([f"dnf cannot install {' '.join(packages)}", *lines]), remedy_for(lines))
-        versions, removed = {}, []
-        for title, name, version in table(output):
-            if title.startswith("Removing"):
-                removed.append(name)
-            else:
-                versions[name] = version if ":" in version else f"0:{version}"
-        return Simulation(versions, removed)
+        rows = [(title.startswith("Removing"), name, version) for title, name, version in table(output)]
+        versions = {name: version if ":" in version else f"0:{version}" for gone, name, version in rows if not gone}
+        return Simulation(versions, [name for gone, name, _ in rows if gone])
 
     def exact(self, name: str, version: str) -> str:
         return f"{name}-{version}"
@@ -337,10 +332,8 @@ def remedy_for(lines: Sequence[str]) -> str:
 
 def recorded(path: Path | None = None) -> dict[str, dict[str, str]]:
     """Return {component: {package: version}} of the packages that tfctl has put on hold, or another such file."""
-    try:
-        return cast("dict[str, dict[str, str]]", json.loads((path or RECORD).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
+    found: dict[str, dict[str, str]] = read_json(path or RECORD)
+    return found
 
 
 def bare(package: str) -> str:
@@ -361,13 +354,13 @@ def is_apt_error(line: str) -> bool:
     return line.startswith(("E:", " ")) and "by regex" not in line
 
 
-def call(words: Sequence[str], failure: str, selects: Callable[[str], bool] = bool) -> str:
+def call(words: Sequence[str], failure: str = "", selects: Callable[[str], bool] = bool) -> str:
     """Run a command and return its output. Raises ModuleFailed with the lines that ``selects`` accepts."""
     code, output = _run(words)
     if code:
         lines = [line.rstrip() for line in output.splitlines() if line.strip()]
         chosen = [line for line in lines if selects(line)] or lines
-        raise ModuleFailed("\n".join([f"{failure} (exit code {code})", *chosen[-5:]]))
+        raise ModuleFailed("\n".join([f"{failure or f'{words[0]} failed'} (exit code {code})", *chosen[-5:]]))
     return output
 
 
