@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import ModuleFailed, finish, last_lines, run, scratch
+from ansible.module_utils.tfctl_install import ModuleFailed, finish, last_lines, run, scratch, unpack
 from ansible.module_utils.tfctl_pythons import ASK, MARKER, listed, whole
-from ansible.module_utils.tfctl_share import digest_of
+from ansible.module_utils.tfctl_share import digest
 
 DOCUMENTATION = """
 module: tfctl_python_tree
@@ -57,24 +56,14 @@ def install(wanted: dict[str, Any], act: bool) -> dict[str, object]:
     if act:
         part, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
         with scratch(path.with_name(".lock"), f"unpacks {path.name}", part, old):
-            unpack(archive, wanted["sha256"], part)
+            if digest(archive) != wanted["sha256"]:
+                raise ModuleFailed(f"{archive} does not match the hash of the archive that was sent", "run it again")
+            unpack(archive, part)
             check_interpreter(part, version, archive.name)
             if path.exists():  # a running task may import from it
                 path.rename(old)
             part.rename(path)
     return {"changed": True, "differs": True}
-
-
-def unpack(archive: Path, sha256: str, part: Path) -> None:
-    """Compare the hash and unpack the same file, whatever the path names meanwhile. Raises ModuleFailed."""
-    # tfctl packed it, so it is trusted with this hash. Python 3.12 warns if the filter is not named.
-    trust: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
-    with archive.open("rb") as file:
-        if digest_of(file) != sha256:
-            raise ModuleFailed(f"{archive} does not match the hash of the archive that was sent", "run it again")
-        file.seek(0)
-        with tarfile.open(fileobj=file) as tar:
-            tar.extractall(part, **trust)
 
 
 def check_interpreter(part: Path, version: str, name: str) -> None:

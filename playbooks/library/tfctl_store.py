@@ -122,8 +122,9 @@ def result_of(given: dict[str, Any], check: bool) -> dict[str, object]:
             raise ModuleFailed(f"{store.missing()[0].name} is missing on this host itself")
         return {"url": serve(given["unit"], store.folder, given["host"], given["ports"])}
     if state == "fetched":
-        reason = store.fetch(given["url"], given["patience_s"]) if given["url"] else ""
-        return {"reason": reason if given["url"] else f"{given['server']} cannot serve them"}
+        if not given["url"]:
+            return {"reason": f"{given['server']} cannot serve them"}
+        return {"reason": store.fetch(given["url"], given["patience_s"])}
     if state == "received":
         store.receive()
     else:
@@ -135,7 +136,8 @@ class FileStore:
     """The store of a host, and the files that it must have."""
 
     def __init__(self, folder: Path, files: list[StoredFile]) -> None:
-        self.folder, self.files, self.upload = folder, files, folder / UPLOAD
+        self.folder, self.upload = folder, folder / UPLOAD
+        self.files = {file.sha256: file for file in files}.values()
         for file in files:
             if not _SHA256.fullmatch(file.sha256):
                 raise ModuleFailed(f"{file.name}: {file.sha256!r} is not a SHA-256")
@@ -191,8 +193,6 @@ class FileStore:
     def receive(self) -> None:
         """Put the pieces of the missing files together. Raises ModuleFailed for one that does not match its hash."""
         for file in self.missing():
-            if self._has(file):
-                continue  # another name of the same file
             pieces = sorted(self.upload.glob(f"{file.sha256}.*"), key=lambda path: int(path.suffix[1:]))
             part, value = self._part(file), hashlib.sha256()
             with part.open("wb") as target:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.tfctl_install import ModuleFailed, link_or_copy, make_parents
+from ansible.module_utils.tfctl_install import ModuleFailed, link_or_copy, make_parents, unpack
+from ansible.module_utils.tfctl_programs import read_json
 from ansible.module_utils.tfctl_records import stamps
 from ansible.module_utils.tfctl_share import fetch
 
@@ -29,9 +30,8 @@ class Dataset:
 
     def difference(self) -> str:
         """Return a sentence that says what is missing or has changed, or '' if the data set is complete."""
-        try:
-            note = json.loads((self.place / NOTE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        note = read_json(self.place / NOTE)
+        if not note:
             return f"{self.place} is missing"
         if note["sha256"] != self.sha256:
             return f"{self.place} was installed from an archive with another hash"
@@ -81,37 +81,3 @@ class Dataset:
 def files_in(folder: Path) -> dict[str, list[int]]:
     """Return {path within the folder: [size, modification time in ns]} of all files except the note."""
     return {path: [*stamp] for path, stamp in stamps(folder).items() if path != NOTE}
-
-
-def unpack(file: Path, folder: Path) -> None:
-    """Unpack a tar.
-
-    Raises ModuleFailed if it is not one or would write outside ``folder``, in spite of its known hash.
-    """
-    folder.mkdir()
-    try:
-        with tarfile.open(file) as archive:
-            archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # is_inside judges
-            for member in archive.getmembers():
-                if not is_inside(folder, member):
-                    raise ModuleFailed(f"{member.name} in the archive would lie outside its directory")
-                member.uid = member.gid = 0
-                member.uname = member.gname = "root"
-                member.mode = member.mode & 0o755 | (0o555 if member.isdir() else 0o444)  # jobs read it
-                archive.extract(member, folder)
-    except tarfile.TarError as fault:
-        raise ModuleFailed(f"the archive cannot be unpacked: {fault}") from fault
-
-
-def is_inside(folder: Path, member: tarfile.TarInfo) -> bool:
-    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
-        return False
-    places = [folder / member.name]
-    if member.issym():
-        places.append((folder / member.name).parent / member.linkname)
-    elif member.islnk():
-        places.append(folder / member.linkname)
-    root = os.path.realpath(folder)
-    reals = [os.path.realpath(place) for place in places]
-    # `tar -C DIR .` makes a member for the directory itself.
-    return all(real == root or real.startswith(root + os.sep) for real in reals)

@@ -14,7 +14,6 @@ import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO
 
 from ansible.module_utils.tfctl_install import ModuleFailed, NoSpace, last_lines, run
 
@@ -72,12 +71,9 @@ def stop(unit: str) -> None:
 def free_port(first: int, last: int) -> int:
     """Return the last free port of a range. Raises ModuleFailed."""
     for port in range(last, first - 1, -1):
-        with socket.socket() as tried:
-            try:
-                tried.bind(("", port))
-                return port
-            except OSError:
-                continue
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("", port))
+            return port
     raise ModuleFailed(f"no port of {first}-{last} is free to serve files to other hosts", "wait until a job ends")
 
 
@@ -123,13 +119,8 @@ def fetch(url: str, path: Path, sha256: str | None, direct: bool = False, patien
 
 
 def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return digest_of(file)
-
-
-def digest_of(file: IO[bytes]) -> str:
-    """Return the hash of the rest of an open file."""
     value = hashlib.sha256()
-    for block in iter(lambda: file.read(1 << 20), b""):
-        value.update(block)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            value.update(block)
     return value.hexdigest()

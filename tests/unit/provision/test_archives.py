@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_share
-from ansible.module_utils.tfctl_datasets import unpack
-from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible.module_utils.tfctl_install import ModuleFailed, unpack
 from ansible.module_utils.tfctl_share import fetch
 
 from playbooks.library.tfctl_download import download
