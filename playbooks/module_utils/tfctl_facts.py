@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils import tfctl_gpu_facts, tfctl_links, tfctl_pythons, tfctl_receipts, tfctl_versions
+from ansible.module_utils.tfctl_links import STACKS
 from ansible.module_utils.tfctl_programs import content, run
 
-STACKS = Path("/opt/tfctl/stacks")
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 
 
 def gather(
@@ -49,7 +50,7 @@ def gather(
         "packager": next((name for name in ("apt-get", "dnf") if shutil.which(name)), ""),
         "root": os.geteuid() == 0,
         "login": login,
-        "sudo": bool(program("sudo") and program("visudo")),
+        "sudo": all(shutil.which(name, path=PATH) for name in ("sudo", "visudo")),
         "user": entry(pwd.getpwnam, "tfctl", 2),
         "group": entry(grp.getgrnam, "tfctl", 2),
         "uid_owner": entry(pwd.getpwuid, uid, 0),
@@ -136,10 +137,6 @@ def mpirun_version(prefix: str) -> str:
     code, said = run([f"{prefix}/bin/mpirun", "--version"])
     found = re.search(r"\d+\.\d+\.\d+\S*", said)
     return found[0] if found and code == 0 else ""
-
-
-def program(name: str) -> str | None:
-    return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin")
 
 
 def entry(look_up: Callable[[Any], Any], key: object, field: int) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ansible.module_utils.tfctl_install import ModuleFailed, point, read
 from ansible.module_utils.tfctl_programs import live_units
 
+STACKS = Path("/opt/tfctl/stacks")
 MARKER = "tfctl-stack.json"
 #: The packages of jobs' requirements files, each in a directory with this marker, which names the environment.
 REQUIREMENTS = "/opt/tfctl/requirements"

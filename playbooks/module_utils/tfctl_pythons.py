@@ -12,10 +12,9 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ansible.module_utils.tfctl_links import TREES
+from ansible.module_utils.tfctl_links import STACKS, TREES
 from ansible.module_utils.tfctl_programs import run
 
-STACKS = "/opt/tfctl/stacks"
 MARKER = "tfctl-tree.json"
 ASK = "import ctypes, ssl, sys, zlib; print('%d.%d' % sys.version_info[:2])"
 FOLDERS = ("/usr/bin", "/usr/local/bin")
@@ -32,9 +31,7 @@ def look(given: Iterable[str], needs: Sequence[str]) -> dict[str, object]:
         "pythons": of_system(),
         "given": {path: asked(path) for path in given},
         "trees": {name: version for name, path in sorted(trees.items()) if (version := whole(path))},
-        "in_use": {
-            link.name: os.path.realpath(link / "bin/python") for link in Path(STACKS).glob("*") if link.is_symlink()
-        },
+        "in_use": {link.name: os.path.realpath(link / "bin/python") for link in STACKS.glob("*") if link.is_symlink()},
         "libc": libc(),
         "lacking": sorted(set(needs) - loadable()) if needs else [],
     }

@@ -298,10 +298,6 @@ class Dnf(Manager):
         return name.rpartition(".")[0]
 
 
-#: The package managers, by their programs.
-MANAGERS: dict[str, type[Manager]] = {"apt-get": Apt, "dnf": Dnf}
-
-
 def of_this_host() -> Apt | Dnf:
     """Return the package manager of this host."""
     return Apt() if shutil.which("apt-get") else Dnf()
