@@ -48,9 +48,12 @@ def command_line(commands: Iterable[str] = COMMANDS) -> typer.Typer:
     return app
 
 
+#: Command lines that only list the commands.
+_HELP = [[], ["-h"], ["--help"]]
+
+
 def _summary(app: typer.Typer) -> typer.Typer:
-    """Remove the parameters of all commands. Help on tfctl itself, which lists the commands, needs a third less time
-    without them."""
+    """Remove the parameters and the code of all commands. To list the commands, a third less time is then needed."""
 
     def without_parameters(command: Callable[..., object]) -> Callable[[], None]:
         def summary() -> None: ...
@@ -124,7 +127,8 @@ def run(words: Sequence[str]) -> int:
             raise UsageError(f"tfctl has no command {words[0]!r}", _MEANT[words[0]])
         # Not the command's own main(), which picks its own exit codes for interrupts and closed pipes.
         one = bool(words) and words[0] in COMMANDS
-        command = typer.main.get_command(command_line(words[:1]) if one else _summary(command_line()))
+        app = command_line(words[:1] if one else COMMANDS)
+        command = typer.main.get_command(_summary(app) if list(words) in _HELP else app)
         with command.make_context("tfctl", list(words)) as context:
             code = command.invoke(context)
         sys.stdout.flush()

@@ -15,7 +15,10 @@ def call_for_each(hosts: Iterable[str], work: Callable[[str], object]) -> None:
     """Call ``work``, which must not raise, for each host, and return when all calls have returned.
 
     With one thread per host, hundreds of threads would compete for the CPU. But a few would not be enough for hosts
-    that answer late, each of which occupies a thread. The threads are daemon threads, and Ctrl-C ends the wait.
+    that answer late, each of which occupies a thread. ``work`` should only wait for what a host does anyway: not all
+    hosts have a thread at the same time.
+
+    The threads are daemon threads. Ctrl-C ends the wait, and no further call begins.
     """
     pending = [*hosts][::-1]
     unfinished, threads = len(pending), 0
@@ -36,11 +39,14 @@ def call_for_each(hosts: Iterable[str], work: Callable[[str], object]) -> None:
 
     with changed:
         before = unfinished
-        while unfinished:
-            if unfinished == before:
-                more = min(len(pending), max(LEAST, threads))
-                for _ in range(more):
-                    threading.Thread(target=serve, daemon=True).start()
-                threads += more
-            before = unfinished
-            changed.wait(STALLED_S)
+        try:
+            while unfinished:
+                if unfinished == before:
+                    more = min(len(pending), max(LEAST, threads))
+                    for _ in range(more):
+                        threading.Thread(target=serve, daemon=True).start()
+                    threads += more
+                before = unfinished
+                changed.wait(STALLED_S)
+        finally:
+            pending.clear()

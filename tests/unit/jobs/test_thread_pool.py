@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
+
+import pytest
 
 from tfctl.jobs.thread_pool import LEAST, call_for_each
 
@@ -38,3 +41,21 @@ def test_hosts_that_hang_do_not_delay_the_others() -> None:
     began = time.monotonic()
     call_for_each([*hanging, *rest], work)
     assert time.monotonic() - began < 10
+
+
+def test_an_interruption_ends_the_wait_and_no_further_call_begins() -> None:
+    begun: list[str] = []
+    released = threading.Event()
+
+    def work(host: str) -> None:
+        begun.append(host)
+        if len(begun) == 1:
+            signal.raise_signal(signal.SIGINT)
+        released.wait(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        call_for_each([f"node{number}" for number in range(10_000)], work)
+    known = len(begun)
+    released.set()
+    time.sleep(0.1)
+    assert len(begun) == known < 10_000
