@@ -29,7 +29,8 @@ CODE = code_digests(PLAYBOOKS)
 class ActionModule(ActionBase):
     """Arguments: ``roles``, whether the host is to have each role; ``receipts`` of the host; ``full``; ``unskipped``,
     whether a role runs even if its receipt holds; ``momentary``, for a role, the variables that its receipt does not
-    depend on. For the digest, they have their defaults.
+    depend on. For the digest, they have their defaults. ``connected``: whether the host has a role of the last play; it
+    is returned as it is, for the task that groups the hosts.
 
     Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
     ``drifts``: what has changed on the host since those roles ran, in sentences.
@@ -37,7 +38,7 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
     _requires_connection = False
-    _VALID_ARGS = frozenset(("roles", "receipts", "full", "unskipped", "momentary"))
+    _VALID_ARGS = frozenset(("roles", "receipts", "full", "unskipped", "momentary", "connected"))
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -55,7 +56,7 @@ class ActionModule(ActionBase):
             named=variables["ansible_run_tags"],
             unskipped=[role for role, always in given.get("unskipped", {}).items() if boolean(always)],
         )
-        return {**result, "changed": False, **chosen}
+        return {**result, "changed": False, "connected": boolean(given.get("connected", False)), **chosen}
 
     def _template(
         self, role: str, variables: dict[str, Any], momentary: Collection[str]

@@ -42,7 +42,8 @@ from ansible.plugins.action import ActionBase
 class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         role = {"reason": "a test", "digest": "1", "manages": {}}
-        return {**super().run(tmp, task_vars), "roles": {"job_host": role}, "drifts": []}
+        connected = self._task.args["connected"]
+        return {**super().run(tmp, task_vars), "roles": {"job_host": role}, "drifts": [], "connected": connected}
 """
 #: A fake of tfctl_receipt, which writes no receipt. It is an action, since a module takes much longer to run.
 RECEIPT = """
