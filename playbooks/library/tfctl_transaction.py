@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_install import finish
-from ansible.module_utils.tfctl_transaction import of_this_host, recorded, transaction
+from ansible.module_utils.tfctl_transaction import MANAGERS, recorded, transaction
 
 DOCUMENTATION = """
 module: tfctl_transaction
@@ -23,6 +23,7 @@ description:
 options:
   component:
     {type: str, required: true, description: The role that installs the packages; a key of /var/lib/tfctl/held.json.}
+  packager: {type: str, required: true, choices: [apt-get, dnf], description: The host's package manager.}
   packages:
     description:
       - NAME or NAME=VERSION, with * in VERSION.
@@ -53,6 +54,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "component": {"type": "str", "required": True},
+            "packager": {"type": "str", "required": True, "choices": list(MANAGERS)},
             "packages": {"type": "list", "elements": "str", "required": True},
             "first": {"type": "list", "elements": "str", "default": []},
         },
@@ -62,7 +64,7 @@ def main() -> None:
 
 
 def simulate(asked: dict[str, Any], dry: bool) -> dict[str, object]:
-    found = transaction(of_this_host(), asked["component"], asked["first"], asked["packages"], not dry)
+    found = transaction(MANAGERS[asked["packager"]](), asked["component"], asked["first"], asked["packages"], not dry)
     differs = bool(found.install or found.reinstall or found.release or found.hold or found.record != recorded())
     return {"changed": dry and differs, **found._asdict()}
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_programs import read_json, run
-from ansible.module_utils.tfctl_receipts import Package, query_packages
+from ansible.module_utils.tfctl_receipts import Package, query_packages, uses_apt
 
 RECORD = Path("/var/lib/tfctl/held.json")
 PREVIOUS = Path("/var/lib/tfctl/held-before.json")
@@ -80,6 +79,8 @@ class Transaction(NamedTuple):
 class Manager(Protocol):
     """A package manager."""
 
+    #: Whether it is apt.
+    apt: bool
     #: The command that removes a hold.
     unhold: str
 
@@ -89,7 +90,7 @@ class Manager(Protocol):
     def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         """Return those of the packages that are installed."""
         found = {}
-        for package in query_packages(names, _output) if names else ():
+        for package in query_packages(names, _output, self.apt) if names else ():
             there = InstalledPackage(package.version, self.is_held(package))
             # A request for kernel headers has name and version in one word.
             found.update(dict.fromkeys(package.names() & {*names}, there))
@@ -103,8 +104,8 @@ class Manager(Protocol):
 
     def damaged(self, names: Collection[str]) -> list[str]:
         """Return the installed packages with a missing file."""
-        found = (package.name for package in query_packages(names, _output) if package.missing) if names else ()
-        return list(dict.fromkeys(found))
+        found = query_packages(names, _output, self.apt) if names else ()
+        return list(dict.fromkeys(package.name for package in found if package.missing))
 
     def exact(self, name: str, version: str) -> str:
         """Return what stands for this version of a package on a command line."""
@@ -199,6 +200,7 @@ def simulated(
 class Apt(Manager):
     """Debian and Ubuntu."""
 
+    apt = True
     unhold = "apt-mark unhold"
     #: Whether the hold of a package remains when the package is removed.
     keeps_holds = False
@@ -253,6 +255,7 @@ class Apt(Manager):
 class Dnf(Manager):
     """The EL family. Versions contain the epoch, as in 3:580.65.06-1.el9."""
 
+    apt = False
     unhold = "dnf versionlock delete"
     keeps_holds = True
 
@@ -298,9 +301,13 @@ class Dnf(Manager):
         return name.rpartition(".")[0]
 
 
+#: The package managers, by their programs.
+MANAGERS: dict[str, type[Manager]] = {"apt-get": Apt, "dnf": Dnf}
+
+
 def of_this_host() -> Apt | Dnf:
     """Return the package manager of this host."""
-    return Apt() if shutil.which("apt-get") else Dnf()
+    return Apt() if uses_apt() else Dnf()
 
 
 def table(output: str) -> Iterator[tuple[str, str, str]]:

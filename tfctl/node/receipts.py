@@ -265,13 +265,20 @@ class Package(NamedTuple):
         return {self.name, self.full, versioned, f"{versioned}.{self.full.rpartition('.')[2]}"}
 
 
-def query_packages(names: Iterable[str] = (), run: Callable[..., str] = _run) -> Iterator[Package]:
+def uses_apt() -> bool:
+    """Return whether apt installs the packages of this host, and not dnf. A host with dnf may have dpkg too."""
+    return shutil.which("apt-get") is not None
+
+
+def query_packages(
+    names: Iterable[str] = (), run: Callable[..., str] = _run, apt: bool | None = None
+) -> Iterator[Package]:
     """Yield the installed packages of these names, or all, but then without their missing files.
 
-    ``run``: returns what a program prints.
+    ``run``: returns what a program prints. ``apt``: whether to ask dpkg instead of rpm; None: if this host uses apt.
     """
     wanted = sorted({*names})
-    apt = shutil.which("dpkg-query")
+    apt = uses_apt() if apt is None else apt
     words = ["dpkg-query", "-W", "-f"] if apt else ["rpm", "-q" if wanted else "-qa", "--qf"]
     output = run(*words, "".join((_DPKG if apt else _RPM)[: 2 if wanted else 1]), *wanted)
     found: Package | None = None

@@ -281,6 +281,17 @@ def test_undo_forgets_the_holds_of_its_roles_alone(provisioned: Host) -> None:
     assert not any(record.exists() for record in records)
 
 
+def test_packages_of_dnf_are_asked_of_rpm_on_a_host_that_also_has_dpkg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, line in (("rpm", r"tool\tii\t3:1.0-1.el9\ttool.x86_64\n"), ("dpkg-query", "")):
+        (tmp_path / name).write_text(f"#!/bin/sh\nprintf '{line}'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    facts = {"version": "3:1.0-1.el9", "held": False, "missing": []}
+    assert receipts.observe({"packages": ["tool"]})["packages"] == {"tool": facts}
+
+
 def test_undo_keeps_directories_that_are_not_empty_and_packages_that_others_need(provisioned: Host) -> None:
     (provisioned.files / "etc/role.d/mine").touch()
     provisioned.install(mine={"version": "1", "needs": ["libtool"]}, other={"version": "1", "needs": ["mine"]})

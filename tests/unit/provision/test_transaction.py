@@ -27,6 +27,7 @@ class FakeManager(Manager):
     Like apt, it forgets that a package is on hold when it installs it again.
     """
 
+    apt = True
     unhold = "unhold"
 
     def __init__(self) -> None:
@@ -513,8 +514,8 @@ def test_rpm_versions_have_an_epoch_and_locks_are_read(programs: Path, monkeypat
     """The record has versions with epochs, because preflight compares it with versions that have one."""
     monkeypatch.setattr(tfctl_transaction, "LOCKS", programs / "versionlock.list")
     (programs / "output").write_text(RPM)
-    program(programs, "rpm", f"#!/bin/sh\n/bin/cat {programs}/output\n")
-    monkeypatch.setenv("PATH", str(programs))  # a host without dpkg-query
+    program(programs, "rpm", f"#!/bin/sh\ncat {programs}/output\n")
+    program(programs, "dpkg-query", "#!/bin/sh\n")  # as of EPEL's package dpkg
     (programs / "versionlock.list").write_text("# Added\nnvidia-open-3:580.65.06-1.el9.*\nkernel-devel-0:5.13-1.*\n")
     kernel, locked = InstalledPackage("0:5.14.0-1.el9", False), InstalledPackage("3:580.65.06-1.el9", True)
     found = Dnf().installed(["nvidia-open", "kernel-devel-5.14.0-1.el9.x86_64"])
