@@ -138,6 +138,9 @@ def _differences(kind: str, name: str, then: Facts, now: Facts) -> Iterator[str]
     if kind == "packages":
         for path in _added(then["missing"], now["missing"]):
             yield f"{path} of {one} was removed since it was provisioned"
+        version = str(now["version"])
+        if ":" not in str(then["version"]):  # earlier receipts contain rpm's versions without the epoch
+            now = {**now, "version": version.partition(":")[2] or version}
     elif kind == "trees" and then.get("digest") != now.get("digest"):
         one = _newer(then, now) or one
     elif kind == "groups" and not _added(now["members"], then["members"]):

@@ -292,6 +292,16 @@ def test_packages_of_dnf_are_asked_of_rpm_on_a_host_that_also_has_dpkg(
     assert receipts.observe({"packages": ["tool"]})["packages"] == {"tool": facts}
 
 
+def test_version_that_an_earlier_receipt_has_without_its_epoch_is_no_drift(host: Host) -> None:
+    host.install(tool={"version": "1.0-1.el9"})
+    begin("role", {"packages": ["tool"]}, host.receipts)
+    end("role", "digest", {"packages": ["tool"]}, host.receipts)
+    host.install(tool={"version": "0:1.0-1.el9"})
+    assert host.drifts() == []
+    host.install(tool={"version": "0:1.0-2.el9"})
+    assert host.drifts() == ["package tool changed since it was provisioned"]
+
+
 def test_undo_keeps_directories_that_are_not_empty_and_packages_that_others_need(provisioned: Host) -> None:
     (provisioned.files / "etc/role.d/mine").touch()
     provisioned.install(mine={"version": "1", "needs": ["libtool"]}, other={"version": "1", "needs": ["mine"]})
