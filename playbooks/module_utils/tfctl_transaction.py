@@ -358,12 +358,16 @@ def is_apt_error(line: str) -> bool:
 
 
 def call(words: Sequence[str], failure: str = "", selects: Callable[[str], bool] = bool) -> str:
-    """Run a command and return its output. Raises ModuleFailed with the lines that ``selects`` accepts."""
+    """Run a command and return its output. Raises ModuleFailed with the lines that ``selects`` accepts.
+
+    ``failure``: the first line; without it, the command's name and exit code stand for a command that prints nothing.
+    """
     code, output = _run(words)
     if code:
         lines = [line.rstrip() for line in output.splitlines() if line.strip()]
         chosen = [line for line in lines if selects(line)] or lines
-        raise ModuleFailed("\n".join([f"{failure or f'{words[0]} failed'} (exit code {code})", *chosen[-5:]]))
+        first = [f"{failure or f'{words[0]} failed'} (exit code {code})"] if failure or not lines else []
+        raise ModuleFailed("\n".join([*first, *chosen[-5:]]))
     return output
 
 

@@ -360,9 +360,7 @@ def test_undo_keeps_the_file_of_a_unit_that_does_not_stop_so_that_a_second_call_
     file.write_text("[Mount]\n")
     host.change({"units": {file.name: {**RUNNING, "busy": True}}})
     end("role", "digest", manages, host.receipts)
-    with pytest.raises(
-        ModuleFailed, match=r"unit srv-all\.mount: systemctl failed \(exit code 1\)\nJob for srv-all\.mount"
-    ):
+    with pytest.raises(ModuleFailed, match=r"unit srv-all\.mount: Job for srv-all\.mount failed"):
         undo(read_all(host.receipts), host.receipts)
     assert file.exists()
     host.change({"units": {file.name: RUNNING}})
