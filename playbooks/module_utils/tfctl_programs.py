@@ -73,8 +73,10 @@ def first_line(path: Path) -> str:
 
 
 def number(path: Path) -> int:
-    """Return the hexadecimal number in a file of /sys, or 0 if it cannot be read."""
-    return int(content(path) or "0", 16)
+    """Return the hexadecimal number in a file of /sys, or 0 if there is none."""
+    with contextlib.suppress(ValueError):
+        return int(content(path), 16)
+    return 0
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -81,6 +81,12 @@ def test_gpu_facts_run_no_program_on_a_host_without_a_gpu(fake: FakeHost) -> Non
     assert not (fake.bin / "asked").exists()
 
 
+def test_gpu_facts_ignore_a_device_whose_vendor_is_no_number(fake: FakeHost) -> None:
+    fake.device("0000:00:1f.0", "2330", "030200", vendor="none")
+    fake.device("0000:00:20.0", "2330", "030200", vendor="")
+    assert tfctl_gpu_facts.look(fake.root) is None
+
+
 def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     fake.device("0000:17:00.0", "2330", "030200")
     fake.device("0000:18:00.0", "22a3", "068000")
