@@ -28,8 +28,9 @@ DOCUMENTATION = """
 module: tfctl_horovod
 short_description: Install Horovod beside a stack's environment
 description:
-  - Compares size and time of every file of the wheel. If one differs, unpacks O(wheel) beside O(home), compares its
-    files with its RECORD, compiles the modules, imports Horovod as the user nobody, and moves it to O(home).
+  - Compares size and time of every file of the wheel. If one differs, unpacks O(wheel) beside O(home), compiles
+    the modules, compares the size of every file with the wheel's RECORD, imports Horovod as the user nobody, and moves
+    it to O(home).
   - One line in the environment's C(site-packages) adds it to Python's path. What the stack's lock file installed stays
     unchanged. Builds of tfctl that no environment uses are deleted.
   - In check mode, reports what differs (RV(differs)), and whether O(wheel) is needed (RV(unpack)).
@@ -48,6 +49,8 @@ unpack: {type: bool, returned: success, description: Whether O(wheel) is needed 
 """
 
 MARKER = "tfctl-horovod.json"
+#: What zipfile raises when it reads a damaged archive.
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 PROBE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])  # before the one that the environment uses now
@@ -129,16 +132,16 @@ class HorovodInstallation:
                 shutil.rmtree(marker.parent)
 
     def _fill(self, wheel: Path, new: Path) -> None:
+        remedy = "delete this wheel from tfctl's cache on the control machine (~/.cache/tfctl/built)"
         try:
             with zipfile.ZipFile(wheel) as file:
                 file.extractall(new)  # it compares checksums, and writes nothing outside of the directory
-        except (zipfile.BadZipFile, zlib.error) as fault:
-            remedy = "delete this wheel from tfctl's cache on the control machine (~/.cache/tfctl/built)"
+        except DAMAGED as fault:
             raise ModuleFailed(f"{wheel} is damaged: {fault}", remedy) from None
         python = f"{self.environment}/bin/python"
         run([python, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(new)])
         for difference in complete(new / MARKER, new, self.lock):
-            raise ModuleFailed(f"the wheel of Horovod differs from its RECORD: {difference}")
+            raise ModuleFailed(f"the wheel of Horovod differs from its RECORD: {difference}", remedy)
         found = unprivileged([python, "-I", "-c", PROBE, str(new)], "Horovod cannot be imported")
         for name, value in self.built_with.items():
             if found[name] != value:

@@ -239,7 +239,14 @@ def test_horovod_wheel_is_refused_when_it_differs_from_its_record_or_is_damaged(
     environment, wheel = environment_and_wheel(tmp_path)
     made = horovod(environment, wheel)
     content = wheel.read_bytes()
-    for damaged in (content.replace(VERSION.encode(), VERSION.encode().upper()), content[:300]):
+    header = content.index(b"PK\x01\x02")  # of the first file, in the directory at the end
+    for damaged in (
+        content.replace(VERSION.encode(), VERSION.encode().upper()),
+        content[:300],
+        content[: header + 6] + b"\xff" + content[header + 7 :],  # the version of the format
+        content[: header + 8] + b"\x01" + content[header + 9 :],  # encrypted
+        content[: header + 20] + b"\xff\xff\xff\x00" * 2 + content[header + 28 :],  # the sizes
+    ):
         wheel.write_bytes(damaged)
         with pytest.raises(ModuleFailed, match=r"0\.28\.1-py3-none-any\.whl is damaged"):
             made.unpack()
@@ -249,8 +256,9 @@ def test_horovod_wheel_is_refused_when_it_differs_from_its_record_or_is_damaged(
     with zipfile.ZipFile(wheel, "w") as file:
         for name, text in files.items():
             file.writestr(name, b"import os\n" if name == "horovod/__init__.py" else text)
-    with pytest.raises(ModuleFailed, match=r"differs from its RECORD: .*/horovod/__init__\.py was changed"):
+    with pytest.raises(ModuleFailed, match=r"differs from its RECORD: .*/horovod/__init__\.py was changed") as refused:
         made.unpack()
+    assert "delete this wheel from tfctl's cache" in str(refused.value.fault["remedy"])
     assert made.home is not None and not made.home.exists()
 
 
