@@ -179,7 +179,7 @@ class Owned:
             path.write_text(re.sub(r"^ +(owner|group): root\n", "", path.read_text(), flags=re.MULTILINE))
 
     def run(self, *words: str) -> int:
-        """Run the role as in a user's own play. Return the number of changes."""
+        """Run the role as in a user's own play, and keep its ``output``. Return the number of changes."""
         play = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["nvidia_repo"]}]
         (self.folder / "play.yml").write_text(json.dumps(play))
         extra = {
@@ -198,6 +198,7 @@ class Owned:
         done = subprocess.run(
             [*command, *words], cwd=self.folder, env=variables, capture_output=True, text=True, timeout=90
         )
+        self.output = done.stdout
         changes = re.search(r"changed=(\d+).* failed=0", done.stdout)
         assert done.returncode == 0 and changes, done.stdout + done.stderr
         return int(changes[1])
@@ -357,7 +358,8 @@ def test_role_adds_components_to_the_sources_that_apt_has(tmp_path: Path, monkey
     ]
     assert host.run(*words) == 0
     own.unlink()
-    assert host.run("--check", *words) == 1 and not own.exists()
+    assert host.run("--check", "--diff", "-v", *words) == 1 and not own.exists()
+    assert f"file:{tmp_path}/debian" not in host.output, "a URL may have a password"
 
 
 @pytest.mark.extended
