@@ -303,6 +303,9 @@ def test_entries_for_missing_components_use_the_uris_and_keys_of_existing_ones()
         "deb [signed-by=/debian.gpg] http://a.example/debian/ bookworm non-free",
         "deb [signed-by=/updates.gpg] http://a.example/debian/ bookworm-updates contrib non-free",
     ]
+    several = {name: text.replace(" /debian.gpg", " /debian.gpg\n /more.gpg") for name, text in FILES.items()}
+    lines = apt_sources.missing_components(TARGETS, several, ["non-free"], OWN)["content"].splitlines()
+    assert lines[1] == "deb [signed-by=/debian.gpg,/more.gpg] http://a.example/debian/ bookworm non-free"
     files = {name: re.sub(r"(?i)signed-by\S+(\n \S+)?", "", text) for name, text in FILES.items()}
     assert "deb http://a.example" in apt_sources.missing_components(TARGETS, files, ["non-free"], OWN)["content"]
 

@@ -64,7 +64,7 @@ def missing_components(
             problem = f"The entry in {archive.file} contains its key, so another file cannot refer to it"
             findings.refuse(problem, f"add {lacking} to its components", "failed")
         elif lacking:
-            signed = f"[signed-by={key}] " if key else ""
+            signed = f"[signed-by={','.join(key.split())}] " if key else ""
             lines.append(f"deb {signed}{archive.uri} {archive.release} {lacking}")
     return {"content": "".join(f"{line}\n" for line in dict.fromkeys(lines)), "faults": findings.faults}
 
@@ -78,7 +78,7 @@ def _targets(listed: str) -> Iterator[Target]:
 
 
 def _key_of(target: Target, text: str) -> str:
-    """Return the path of the key that the entry in this file names, the key itself if the entry contains it, or ""."""
+    """Return the paths of the keys that the entry in this file names, the key itself if it is in the entry, or ""."""
     if target.file.endswith(".sources"):
         return _stanzas(text)[target.entry - 1].get("signed-by", "")
     match = _SIGNED_BY.search(text.splitlines()[target.entry - 1])
