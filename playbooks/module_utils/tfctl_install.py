@@ -142,7 +142,8 @@ def unpack(file: Path, folder: Path) -> None:
     folder.mkdir()
     try:
         with tarfile.open(file) as archive:
-            archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # is_inside judges
+            # is_inside has checked the member.
+            archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
             for member in archive.getmembers():
                 if not is_inside(folder, member):
                     raise ModuleFailed(f"{member.name} in the archive would lie outside its directory")

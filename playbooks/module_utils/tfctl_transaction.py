@@ -42,7 +42,7 @@ HEADERS = re.compile(r"\b(linux-headers-\d|kernel-devel-(matched-)?\d)\S*")
 
 
 class InstalledPackage(NamedTuple):
-    """An installed package. ``held``: it is on hold or locked, in this version."""
+    """An installed package. ``held``: it is on hold, or locked to this version."""
 
     version: str
     held: bool
@@ -97,7 +97,7 @@ class Manager(Protocol):
         return found
 
     def is_held(self, package: Package) -> bool:
-        """Return whether an installed package is on hold or locked, in its version."""
+        """Return whether an installed package is on hold, or locked to its installed version."""
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
         """Simulate the installation of NAME or NAME=VERSION, in spite of holds. Raises ModuleFailed."""

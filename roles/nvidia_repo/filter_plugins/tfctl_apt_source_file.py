@@ -35,7 +35,7 @@ def holder(read: Sequence[Mapping[str, str]], uri: str) -> str:
 def missing_components(
     read: Sequence[Mapping[str, str]], listed: str, components: Sequence[str], own_file: str
 ) -> apt_sources.MissingComponents:
-    """Return what the function of this name describes. ``listed``: what apt-get lists."""
+    """Return the entries for missing components, and the faults. See apt_sources.missing_components."""
     return apt_sources.missing_components(listed, contents(read), components, own_file)
 
 
