@@ -19,7 +19,7 @@ def test_every_host_is_served_once() -> None:
 
 
 def test_nothing_happens_without_hosts() -> None:
-    call_for_each([], lambda host: None)
+    call_for_each([], lambda _: None)
 
 
 def test_few_threads_serve_many_hosts_that_answer_at_once() -> None:
