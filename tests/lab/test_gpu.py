@@ -352,7 +352,7 @@ def test_verify_names_the_error_with_which_cuda_does_not_start(gpus: Gpus) -> No
         "verify", inventory, "--limit", "node1", "--stack", "tf2.15", "-o", "json", check=False, timeout=300
     )
     (result,) = [each for each in json.loads(done.stdout)["results"] if each["proof"] == "tensorflow"]
-    assert re.search(r"the driver shows 1 GPUs, and CUDA does not start \(cuInit\): CUDA_ERROR_\w+$", result["message"])
+    assert re.search(r"the driver shows 1 GPU, and CUDA does not start \(cuInit\): CUDA_ERROR_\w+$", result["message"])
     assert result["remedy"]
 
 

@@ -33,7 +33,7 @@ def share(layout: Layout, sites: Mapping[str, Site]) -> Shares:
         known = sites[name].gpus
         free = list(known) if known is not None else [f"gpu-{number}" for number in range(asked)]
         if asked > len(free):
-            raise _no_gpu(f"{name}: {asked} GPUs requested, {len(free)} free", sites[name], asked)
+            raise _no_gpu(f"{name}: {counted(asked, 'GPU')} requested, {len(free)} free", sites[name], asked)
         shares |= _as_asked(slots, free)
         shares |= _in_equal_parts(layout.strategy, slots, free, sites[name])
     if layout.strategy.equal_gpus:

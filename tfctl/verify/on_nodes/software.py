@@ -45,18 +45,22 @@ def main():
     return {"software": software(gpus)}
 
 
+def counted(gpus):
+    return f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
+
+
 def start_cuda(gpus, load=ctypes.CDLL):
     """Call cuInit, as every program with CUDA does. Raise ProofFailed with the name of its error."""
     try:
         driver = load("libcuda.so.1")
     except OSError as fault:
-        raise ProofFailed(f"the driver shows {gpus} GPUs, and its library cannot be loaded: {fault}") from None
+        raise ProofFailed(f"the driver shows {counted(gpus)}, and its library cannot be loaded: {fault}") from None
     code, name = driver.cuInit(0), ctypes.c_char_p()
     if code:
         driver.cuGetErrorName(code, ctypes.byref(name))
         error = name.value.decode() if name.value else f"error {code}"
         remedy = REMEDIES.get(error, "see dmesg on the host; restart the host")
-        raise ProofFailed(f"the driver shows {gpus} GPUs, and CUDA does not start (cuInit): {error}", remedy=remedy)
+        raise ProofFailed(f"the driver shows {counted(gpus)}, and CUDA does not start (cuInit): {error}", remedy=remedy)
 
 
 def software(driver):
@@ -70,7 +74,7 @@ def software(driver):
     if len(gpus) < len(driver):
         missing = missing_libraries(tf)
         why = "it cannot load " + ", ".join(missing) if missing else "all libraries it needs load: see its log"
-        raise ProofFailed(f"the driver shows {len(driver)} GPUs, TensorFlow sees {len(gpus)}; {why}", software=found)
+        raise ProofFailed(f"the driver shows {counted(len(driver))}, TensorFlow sees {len(gpus)}; {why}", software=found)
     wrong = [device for device in ["CPU:0", *gpus] if not computes(tf, device)]
     if wrong:
         raise ProofFailed(f"matrices are multiplied wrongly on {', '.join(wrong)}", software=found)
