@@ -29,8 +29,8 @@ CODE = code_digests(PLAYBOOKS)
 class ActionModule(ActionBase):
     """Arguments: ``roles``, whether the host is to have each role; ``receipts`` of the host; ``full``; ``unskipped``,
     whether a role runs even if its receipt holds; ``momentary``, for a role, the variables that its receipt does not
-    depend on. For the digest, they have their defaults. ``connected``: whether the host has a role of the last play; it
-    is returned as it is, for the task that groups the hosts.
+    depend on. The digest uses the defaults of these variables. ``connected``: whether the host needs a role of the last
+    play. It is returned unchanged, for the task that groups the hosts.
 
     Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
     ``drifts``: what has changed on the host since those roles ran, in sentences.

@@ -137,12 +137,12 @@ def link_or_copy(file: Path, path: Path) -> None:
 def unpack(file: Path, folder: Path) -> None:
     """Unpack a tar.
 
-    Raises ModuleFailed if it is not one or would write outside ``folder``, in spite of its known hash.
+    Raises ModuleFailed if it is none or would write outside ``folder``, although its hash is known.
     """
     folder.mkdir()
     try:
         with tarfile.open(file) as archive:
-            # is_inside has checked the member.
+            # is_inside checks each member below, so no filter is needed.
             archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
             for member in archive.getmembers():
                 if not is_inside(folder, member):

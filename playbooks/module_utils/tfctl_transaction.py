@@ -360,7 +360,7 @@ def is_apt_error(line: str) -> bool:
 def call(words: Sequence[str], failure: str = "", selects: Callable[[str], bool] = bool) -> str:
     """Run a command and return its output. Raises ModuleFailed with the lines that ``selects`` accepts.
 
-    ``failure``: the first line; without it, the command's name and exit code stand for a command that prints nothing.
+    ``failure``: the first line. If it is empty and the command printed nothing, its name and exit code take its place.
     """
     code, output = _run(words)
     if code:

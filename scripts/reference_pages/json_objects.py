@@ -155,7 +155,7 @@ def _meanings(kind: type) -> dict[str, str]:
 
 def _fields(kind: type) -> Mapping[str, Any]:
     """Return the keys of the object with their annotations."""
-    # A module that each command imports does not import wire, of which it needs names in annotations only.
+    # Modules that every command imports, such as cli/tables.py, import wire only for type checking.
     hints = get_type_hints(kind, localns=vars(wire), include_extras=True)
     if is_dataclass(kind):
         hints = {each.name: hints[each.name] for each in fields(kind)}

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from tfctl import __version__
 from tfctl.cli import main
@@ -27,6 +28,22 @@ def test_help_prints_usage_and_complete_sentences() -> None:
     assert done.stdout.startswith("Usage: tfctl ")
     assert done.stderr == ""
     assert "..." not in done.stdout.partition("Commands:")[2], "a sentence is cut off"
+
+
+def test_help_lists_the_commands_as_the_whole_command_line_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    with typer.main.get_command(main.command_line()).make_context("tfctl", ["list"]) as context:
+        assert shown.rstrip("\n") == context.get_help()
+
+
+@pytest.mark.parametrize("words", [["--", "status"], ["stacks", "list"]])
+def test_commands_run_after_help_on_tfctl_was_shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main.run(["--help"])
+    capsys.readouterr()
+    main.run(words)
+    done = capsys.readouterr()
+    assert done.out or done.err
 
 
 def test_help_imports_nothing_slow() -> None:

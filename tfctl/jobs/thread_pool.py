@@ -1,4 +1,4 @@
-"""Call a function for many hosts in as few threads as suffice."""
+"""Call a function for many hosts in only as many threads as needed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ STALLED_S = 0.1
 def call_for_each(hosts: Iterable[str], work: Callable[[str], object]) -> None:
     """Call ``work``, which must not raise, for each host, and return when all calls have returned.
 
-    With one thread per host, hundreds of threads would compete for the CPU. But a few would not be enough for hosts
-    that answer late, each of which occupies a thread. ``work`` should only wait for what a host does anyway: not all
-    hosts have a thread at the same time.
+    With one thread per host, hundreds of threads would compete for the CPU. But a fixed small number would not be
+    enough, because each host that answers late occupies a thread. ``work`` must not wait for that of another host,
+    which may have no thread yet. To let hosts work in parallel, send all messages in one call, and read the answers in
+    a second one.
 
     The threads are daemon threads. Ctrl-C ends the wait, and no further call begins.
     """

@@ -269,14 +269,14 @@ class Package(NamedTuple):
 
 
 def uses_apt() -> bool:
-    """Return whether apt installs the packages of this host, and not dnf. A host with dnf may have dpkg too."""
+    """Return whether this host uses apt rather than dnf. A host with dnf may have dpkg, too."""
     return shutil.which("apt-get") is not None
 
 
 def query_packages(
     names: Iterable[str] = (), run: Callable[..., str] = _run, apt: bool | None = None
 ) -> Iterator[Package]:
-    """Yield the installed packages of these names, or all, but then without their missing files.
+    """Yield the installed packages of these names. Without names, yield all, but do not look for missing files.
 
     ``run``: returns what a program prints. ``apt``: whether to ask dpkg instead of rpm; None: if this host uses apt.
     """

@@ -136,18 +136,18 @@ def _remove_stale_folders() -> None:
 
 
 def _end_workers_with_this_process() -> Callable[[], None]:
-    """Let the worker processes, with what they have started, end when this process, Ansible, has ended or was killed.
-    Return a function that ends them earlier.
+    """Kill the worker processes, and what they have started, when this process (Ansible) ends or is killed. Return a
+    function that kills them earlier.
 
-    They have sessions of their own, so a signal to the group of Ansible does not reach them. Without Ansible, a worker
-    with a long result would wait without end: it writes to a pipe that nothing reads, and holds the other end itself.
+    They have their own sessions, so a signal to Ansible's process group does not reach them. Without Ansible, a worker
+    with a long result would wait forever: it writes to a pipe that nothing reads, whose other end it holds itself.
     """
     reader, writer = os.pipe()  # programs that workers start do not inherit it
     alive, group = os.fdopen(writer, "wb"), os.getpgrp()
 
     def end() -> None:
         os.read(reader, 1)
-        # A worker has no session of its own in its first moment.
+        # A new worker is in Ansible's process group until it creates its own session.
         os.kill(os.getpid() if os.getpgrp() == group else -os.getpgrp(), signal.SIGKILL)
 
     def watch() -> None:

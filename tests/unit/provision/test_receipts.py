@@ -281,7 +281,7 @@ def test_undo_forgets_the_holds_of_its_roles_alone(provisioned: Host) -> None:
     assert not any(record.exists() for record in records)
 
 
-def test_packages_of_dnf_are_asked_of_rpm_on_a_host_that_also_has_dpkg(
+def test_query_packages_asks_rpm_on_a_host_with_dnf_that_also_has_dpkg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, line in (("rpm", r"tool\tii\t3:1.0-1.el9\ttool.x86_64\n"), ("dpkg-query", "")):

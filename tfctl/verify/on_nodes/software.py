@@ -74,7 +74,9 @@ def software(driver):
     if len(gpus) < len(driver):
         missing = missing_libraries(tf)
         why = "it cannot load " + ", ".join(missing) if missing else "all libraries it needs load: see its log"
-        raise ProofFailed(f"the driver shows {counted(len(driver))}, TensorFlow sees {len(gpus)}; {why}", software=found)
+        raise ProofFailed(
+            f"the driver shows {counted(len(driver))}, TensorFlow sees {len(gpus)}; {why}", software=found
+        )
     wrong = [device for device in ["CPU:0", *gpus] if not computes(tf, device)]
     if wrong:
         raise ProofFailed(f"matrices are multiplied wrongly on {', '.join(wrong)}", software=found)
