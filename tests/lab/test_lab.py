@@ -71,7 +71,8 @@ def traces(lab: Lab) -> list[str]:
     mine = re.compile(rf"/labs/{lab.name}(/|\s|$)|tfctl-lab:{lab.name}\"|tfctl-{digits}|tl{digits}n")
     commands = ("findmnt -rn", "ps -eww -o pid,args", "ip -o link", "iptables-save")
     lines = [line for command in commands for line in output(*command.split()).splitlines()]
-    lines += [str(path) for path in Path("/sys/fs/cgroup").glob("**/tfctl-lab/*")]
+    # Not "**", which fails when a group of another lab is removed meanwhile.
+    lines += [str(path) for depth in ("", "*/") for path in Path("/sys/fs/cgroup").glob(f"{depth}tfctl-lab/*")]
     lines += [str(path) for path in (*Path("/run/systemd/nspawn").glob("*/*"), *LABS.glob("*"))]
     return sorted(line for line in lines if mine.search(line))
 
