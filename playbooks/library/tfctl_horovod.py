@@ -29,7 +29,7 @@ module: tfctl_horovod
 short_description: Install Horovod beside a stack's environment
 description:
   - Compares size and time of every file of the wheel. If one differs, unpacks O(wheel) beside O(home), compiles
-    the modules, compares the size of every file with the wheel's RECORD, imports Horovod as the user nobody, and moves
+    the modules, compares the hash of every file with the wheel's RECORD, imports Horovod as the user nobody, and moves
     it to O(home).
   - One line in the environment's C(site-packages) adds it to Python's path. What the stack's lock file installed stays
     unchanged. Builds of tfctl that no environment uses are deleted.
@@ -135,12 +135,13 @@ class HorovodInstallation:
         remedy = "delete this wheel from tfctl's cache on the control machine (~/.cache/tfctl/built)"
         try:
             with zipfile.ZipFile(wheel) as file:
-                file.extractall(new)  # it compares checksums, and writes nothing outside of the directory
+                file.extractall(new)  # it writes nothing outside of the directory
         except DAMAGED as fault:
             raise ModuleFailed(f"{wheel} is damaged: {fault}", remedy) from None
         python = f"{self.environment}/bin/python"
         run([python, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(new)])
-        for difference in complete(new / MARKER, new, self.lock):
+        complete(new / MARKER, new, self.lock)
+        for difference in differences(new / MARKER, new, self.lock, hashes=True):
             raise ModuleFailed(f"the wheel of Horovod differs from its RECORD: {difference}", remedy)
         found = unprivileged([python, "-I", "-c", PROBE, str(new)], "Horovod cannot be imported")
         for name, value in self.built_with.items():

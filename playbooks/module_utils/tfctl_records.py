@@ -5,8 +5,10 @@ A *marker* is a file of JSON in the directory of an installation, which is compl
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import csv
+import hashlib
 import itertools
 import json
 import os
@@ -26,12 +28,15 @@ class Stamp(NamedTuple):
     mtime_ns: int
 
 
-def differences(marker: Path, site: Path, lock: str) -> list[str]:
-    """Return a sentence for each of the first differences of an installation from its lock. ``site``: its packages."""
+def differences(marker: Path, site: Path, lock: str, hashes: bool = False) -> list[str]:
+    """Return a sentence for each of the first differences of an installation from its lock. ``site``: its packages.
+
+    ``hashes``: whether to read every file and compare its hash, too.
+    """
     if not marker.is_file():
         return [f"{marker.parent} does not exist"]
     there = stamps(site)
-    found = [*itertools.islice(_changes(site, lock, there, marker.stat().st_mtime_ns), REPORTED)]
+    found = [*itertools.islice(_changes(site, lock, there, marker.stat().st_mtime_ns, hashes), REPORTED)]
     if json.loads(marker.read_text(encoding="utf-8"))["modules"] != _compiled_modules(there):
         found.append(f"{marker.parent}: compiled modules are missing")
     return found
@@ -52,14 +57,14 @@ def pinned(lock: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
 
 
-def _changes(site: Path, lock: str, there: Mapping[str, Stamp], completed: int) -> Iterator[str]:
+def _changes(site: Path, lock: str, there: Mapping[str, Stamp], completed: int, hashes: bool) -> Iterator[str]:
     """Yield a sentence for each package and file that differs from the lock. ``there``: the files of ``site``."""
     for name, version in pinned(lock).items():
         record = _record_of(site, name, version)
         if record is None:
             yield f"{name} {version} is not in {site}"
         else:
-            yield from _differing(site, record, there, completed)
+            yield from _differing(site, record, there, completed, hashes)
 
 
 def stamps(folder: Path) -> dict[str, Stamp]:
@@ -86,11 +91,11 @@ def _record_of(site: Path, name: str, version: str) -> Path | None:
     return next((each / "RECORD" for each in found if (each / "RECORD").is_file()), None)
 
 
-def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: int) -> Iterator[str]:
-    """Yield a sentence for each file that is missing, differs from the RECORD in size, or was written after
+def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: int, hashes: bool) -> Iterator[str]:
+    """Yield a sentence for each file that is missing, differs from the RECORD in size (or hash), or was written after
     ``completed``. ``there``: the files of ``site``, as ``stamps`` returns them."""
     with record.open(encoding="utf-8", newline="") as file:
-        for name, _, size in csv.reader(file):
+        for name, digest, size in csv.reader(file):
             if "__pycache__/" in name:  # some wheels contain bytecode, which was compiled again
                 continue
             seen = there.get(name) or _outside(site, name)
@@ -98,6 +103,12 @@ def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: 
                 yield f"{site / name} is missing"
             elif (size and seen.size != int(size)) or seen.mtime_ns > completed:
                 yield f"{site / name} was changed"
+            elif hashes and digest not in ("", _digest(site / name)):
+                yield f"{site / name} has another hash than in {record}"
+
+
+def _digest(file: Path) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).decode().rstrip("=")
 
 
 def _outside(site: Path, name: str) -> Stamp | None:

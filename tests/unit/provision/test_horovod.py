@@ -253,12 +253,14 @@ def test_horovod_wheel_is_refused_when_it_differs_from_its_record_or_is_damaged(
     wheel.write_bytes(content)
     with zipfile.ZipFile(wheel) as file:
         files = {name: file.read(name) for name in file.namelist()}
-    with zipfile.ZipFile(wheel, "w") as file:
-        for name, text in files.items():
-            file.writestr(name, b"import os\n" if name == "horovod/__init__.py" else text)
-    with pytest.raises(ModuleFailed, match=r"differs from its RECORD: .*/horovod/__init__\.py was changed") as refused:
-        made.unpack()
-    assert "delete this wheel from tfctl's cache" in str(refused.value.fault["remedy"])
+    for other, difference in ((b"import os\n", "was changed"), (VERSION.encode().swapcase(), "has another hash")):
+        with zipfile.ZipFile(wheel, "w") as file:
+            for name, text in files.items():
+                file.writestr(name, other if name == "horovod/__init__.py" else text)
+        expected = rf"differs from its RECORD: .*/horovod/__init__\.py {difference}"
+        with pytest.raises(ModuleFailed, match=expected) as refused:
+            made.unpack()
+        assert "delete this wheel from tfctl's cache" in str(refused.value.fault["remedy"])
     assert made.home is not None and not made.home.exists()
 
 
