@@ -13,7 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
-# For an Ansible with an environment of its own: a checkout, or the directory of the installed package.
+# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
 sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
 from tfctl import schema

@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-# For an Ansible with an environment of its own: a checkout, or the directory of the installed package.
+# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
 sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
 from tfctl.provision.decide import readings, reboot
