@@ -75,11 +75,7 @@ class Sessions:
             return answer.error if isinstance(answer, wire.Refused) else None
 
         for hosts in ([first], rest):
-            _, unsent = self._each(hosts, send)
-            answers, unanswered = self._each([host for host in hosts if host not in unsent], refusal)
-            errors = {**unsent, **unanswered}
-            if errors:
-                raise together([_before_go(error, self._not_started) for error in errors.values()])
+            answers = self._exchange(hosts, send, refusal)
             refusals = [(host, error) for host, error in answers.items() if error is not None]
             if refusals:
                 return refusals
@@ -157,13 +153,11 @@ class Sessions:
         writer = min(self._sessions)
 
         def ask(hosts: Sequence[str], action: Literal["write", "find", "remove"]) -> dict[str, bool]:
-            _, unsent = self._each(hosts, lambda _, session: session.send(wire.Share(action, nonce)))
-            asked = [host for host in hosts if host not in unsent]
-            found, unanswered = self._each(asked, lambda _, session: session.expect(wire.Shared, wire.SILENCE_S).ok)
-            if unsent or unanswered:
-                failures = [*unsent.values(), *unanswered.values()]
-                raise together([_before_go(error, self._not_started) for error in failures])
-            return found
+            return self._exchange(
+                hosts,
+                lambda _, session: session.send(wire.Share(action, nonce)),
+                lambda _, session: session.expect(wire.Shared, wire.SILENCE_S).ok,
+            )
 
         try:
             ask([writer], "write")
@@ -211,6 +205,20 @@ class Sessions:
 
         outcomes = self._fleet.map(ask, [host for host in self._fleet.hosts if host.name in hosts])
         return [outcome.host.name for outcome in outcomes if outcome.error is not None]
+
+    def _exchange(
+        self, hosts: Sequence[str], send: Callable[[str, Session], None], answer: Callable[[str, Session], T]
+    ) -> dict[str, T]:
+        """Send to all hosts before the first is waited for. Return their answers, or raise all that failed.
+
+        For what happens before a host is told to start units.
+        """
+        _, unsent = self._each(hosts, send)
+        answers, unanswered = self._each([host for host in hosts if host not in unsent], answer)
+        errors = [*unsent.values(), *unanswered.values()]
+        if errors:
+            raise together([_before_go(error, self._not_started) for error in errors])
+        return answers
 
     def _each(
         self, hosts: Iterable[str], work: Callable[[str, Session], T]
