@@ -139,6 +139,7 @@ class FakeSession:
         self._rest = b""
         self._request: wire.Request | None = None
         self._answer: Answer | None = None
+        self._more = False
         self._journal: Journal | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -171,6 +172,7 @@ class FakeSession:
             if found.get("verb") not in wire.REQUESTS:
                 raise ValueError(f"there is no verb {found.get('verb')!r:.40}")
             self._request = wire.decode(wire.REQUESTS[found["verb"]], found)
+            self._more = found.get("more") is True
             self._answer = self._host.answer(self._request)
             self._advance(lambda answer: next(answer))
         elif not isinstance(message := _message(line), wire.Beat):
@@ -185,7 +187,7 @@ class FakeSession:
             self._after(last.value)
 
     def _after(self, last: wire.NodeMessage) -> None:
-        """End the session after its last message, unless the client follows."""
+        """End the session after its last message, unless the client follows or may send another request."""
         if isinstance(self._request, wire.ShowRequest) and self._request.follow:
             self._host.followers.add(self._show)
             self._beat()
@@ -197,6 +199,8 @@ class FakeSession:
             collect = self._request.collect or 0.0
             self._journal = Journal(self._host.name, next(iter(last.units)), self._host.rate, collect, self._send)
             self._journal.follow(self._request.cursor)
+        elif self._more and not isinstance(last, wire.Error):
+            self._answer = None
         else:
             self._end(1 if isinstance(last, wire.Error) else 0)
 

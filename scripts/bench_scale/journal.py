@@ -33,7 +33,7 @@ class Journal:
 
     The lines are numbered from 0, and the time of each follows from its number, so that a client that continues after a
     cursor gets each line once. The hosts do not print at the same moments. ``collect``: for how long (s) the lines are
-    collected that are sent together.
+    collected that are sent together, after the first ones.
     """
 
     #: By host.
@@ -43,6 +43,7 @@ class Journal:
         self._host, self._unit, self._rate, self._collect, self._send = host, unit, rate, collect, send
         self._next = 0
         self._start = 0.0
+        self._begun = False
         self._paused = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -70,8 +71,8 @@ class Journal:
             if due > self._next:
                 Lateness.worst = max(Lateness.worst, now - self._time(self._next) - self._collect)
                 self._send("".join(self._entry(number) for number in range(self._next, due)).encode())
-                self._next = due
-        pause = max(_PIECE_S, self._time(self._next) + self._collect - now)
+                self._next, self._begun = due, True
+        pause = max(_PIECE_S, self._time(self._next) + self._collect * self._begun - now)
         self._timer = asyncio.get_running_loop().call_later(pause, self._wake)
 
     def _time(self, number: int) -> float:

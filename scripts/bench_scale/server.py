@@ -20,8 +20,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import asyncssh
+from asyncssh.constants import MSG_IGNORE
 
 from scripts.bench_scale.hosts import FakeHost, FakeSession
 from scripts.bench_scale.journal import Lateness
@@ -134,6 +136,17 @@ class ServerSession(asyncssh.SSHServerSession[bytes]):
             self._session.pause(False)
 
 
+def send_as_sshd() -> None:
+    """Have asyncssh send no SSH_MSG_IGNORE. It sends one before every message; sshd does so with CBC ciphers alone."""
+    send = asyncssh.SSHServerConnection.send_packet
+
+    def send_packet(self: Any, pkttype: int, *args: bytes, **options: Any) -> None:
+        if pkttype != MSG_IGNORE:
+            send(self, pkttype, *args, **options)
+
+    asyncssh.SSHServerConnection.send_packet = send_packet  # type: ignore[method-assign]
+
+
 async def serve(folder: Path, port: int, rate: float, numbers: range) -> None:
     """Serve these hosts until stdin ends."""
     hosts = {address(number): FakeHost(name(number), rate) for number in numbers}
@@ -166,6 +179,7 @@ def main(words: list[str]) -> None:
     folder, port, rate, first, count = words
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    send_as_sshd()
     asyncio.run(serve(Path(folder), int(port), float(rate), range(int(first), int(first) + int(count))))
     os._exit(0)  # connections that are still open need no farewell
 

@@ -8,13 +8,15 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from loopback import Relay, Sshd
 
 from tfctl.errors import Busy, Exit, NotFound, PreflightFailed, TfctlError, Unreachable
 from tfctl.node import names, wire
-from tfctl.remote.session import Session, open_session
+from tfctl.remote import session
+from tfctl.remote.session import Session, ask_node, open_session
 from tfctl.remote.transport import connect
 
 WAIT = 20.0
@@ -42,6 +44,53 @@ def test_node_part_is_run_with_sudo_and_reads_its_request(sshd: Sshd) -> None:
     with session_with(sshd, script) as node:
         node.expect(wire.Logs, WAIT)
         assert list(chain(*node.batches())) == [wire.request(REQUEST)]
+
+
+#: A node part that counts its processes, and answers requests until its input ends.
+ANSWERING = """
+    echo >> {count}
+    while read -r request; do {more} echo '{{"show": {{"jobs": [], "time": 1.0}}}}'; {end} done
+"""
+
+
+def processes(sshd: Sshd, count: Path, more: str = "", end: str = "") -> int:
+    """Ask a node part three times, and return how many processes that took."""
+    sshd.command("sudo", ANSWERING.format(count=count, more=more, end=end))
+    with connect(sshd.host()) as connection:
+        for _ in range(2):
+            assert ask_node(connection, REQUEST, wire.Shown, WAIT).time == 1.0
+            time.sleep(0.1)
+        with open_session(connection, REQUEST) as node:
+            assert node.expect(wire.Shown, WAIT).time == 1.0
+    return count.read_text().count("\n")
+
+
+def test_a_node_part_answers_several_requests_on_one_connection(sshd: Sshd, tmp_path: Path) -> None:
+    assert processes(sshd, tmp_path / "count") == 1
+
+
+def test_an_older_node_part_is_started_for_each_request(sshd: Sshd, tmp_path: Path) -> None:
+    """It ends after its answer."""
+    assert processes(sshd, tmp_path / "count", end="exit 0;") == 3
+
+
+def test_a_request_is_sent_again_to_a_new_node_part_if_the_first_had_ended(sshd: Sshd, tmp_path: Path) -> None:
+    """This is not known before it is sent: the process ends just as it gets the second request."""
+    once = f"[ ! -e {tmp_path}/answered ] || {{ rm {tmp_path}/answered; exit 0; }}; touch {tmp_path}/answered;"
+    assert processes(sshd, tmp_path / "count", more=once) == 3
+
+
+def test_a_request_is_not_sent_again_if_the_node_part_failed(sshd: Sshd, tmp_path: Path) -> None:
+    with pytest.raises(TfctlError, match="tfctl-node ended with status 3"):
+        processes(sshd, tmp_path / "count", more=f"[ ! -e {tmp_path}/answered ] || exit 3; touch {tmp_path}/answered;")
+
+
+def test_a_node_part_that_has_waited_for_long_is_not_asked_again(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be about to end."""
+    monkeypatch.setattr(session, "_SPARE_S", 0.05)
+    assert processes(sshd, tmp_path / "count") == 3
 
 
 def test_root_needs_no_sudo(sshd: Sshd) -> None:

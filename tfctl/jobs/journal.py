@@ -17,7 +17,7 @@ from tfctl.jobs.state import JobState
 from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.node.wire import TaskName
-from tfctl.remote.session import Session, open_session
+from tfctl.remote.session import Session, open_session, window
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 _SPARE = 24
 #: The longest line (bytes) that is joined from the pieces that journald made of it.
 _LONGEST = 2**20
-#: Bytes of lines of all hosts that may have arrived before anybody reads them, and of those of one host at least and at
-#: most. The rest waits on the hosts.
-_UNREAD, _UNREAD_LEAST, _UNREAD_MOST = 64 << 20, 64 << 10, 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class HostJournal:
         self._state = state
         self._of_job = {task.name for task in state.tasks if task.host == host.name}
         self._ahead = ahead
-        self._window = max(_UNREAD_LEAST, min(_UNREAD_MOST, _UNREAD // hosts))
+        self._window = window(hosts)
         self._query = replace(query, since=_later(query.since, ahead), until=_later(query.until, ahead))
         # With grep, the host cannot count matching lines. A line may consist of several entries.
         self._tail = None if query.tail is None or query.grep else query.tail + _SPARE

@@ -6,6 +6,7 @@ Reading resumes after the last journal cursor seen, so that no line is lost or r
 from __future__ import annotations
 
 import heapq
+import math
 import re
 import threading
 import time
@@ -21,7 +22,7 @@ from tfctl.jobs.attempts import Attempts
 from tfctl.jobs.inbox import Inbox
 from tfctl.jobs.journal import HostJournal, Item, Line, Query
 from tfctl.jobs.state import JobState, absent, not_in_inventory
-from tfctl.jobs.turn import Turn
+from tfctl.jobs.thread_pool import call_for_each
 from tfctl.model.host import Host
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session
@@ -38,7 +39,8 @@ WINDOW_S = 0.3
 #: _MESSAGES a second and the client does not fall behind: a message costs it more CPU time than a line.
 _COLLECT_S, _CROWD, _MESSAGES = 0.5, 50, 600
 #: How many sessions are opened in a second, at least. With more than _CROWD hosts, none is read before all are open, or
-#: before this time is over.
+#: before this time is over: Python runs one thread at a time, and those that read leave little time to the others. With
+#: 1,000 hosts, the last session would be open minutes after the first.
 _OPENED = 100
 #: How long (s) lines are collected before they are sorted.
 _PAUSE_S = 0.05
@@ -93,15 +95,14 @@ def follow(
             if of_hosts(failed, [source.host.name]):
                 source.skip_to(began)
     collect = max(_COLLECT_S, len(sources) / _MESSAGES) if len(sources) > _CROWD else 0.0
-    turn = Turn([source.host.name for source in sources], len(sources) / _OPENED if collect else 0.0)
-    followers = [_Follower(source, collect, fleet, news, turn, over, say, fail, answers) for source in sources]
+    followers = [_Follower(source, collect, fleet, news, over, say, fail, answers) for source in sources]
     answers.note_following()
-    for follower in followers:
-        threading.Thread(target=follower.run, daemon=True).start()
-    turn.begin()
-    threading.Thread(target=_hang_up, args=(over, followers), daemon=True).start()
+    first = _FirstLines() if collect else None
+    if collect:
+        _open_all(followers, len(followers) / _OPENED)
+    threading.Thread(target=_run_all, args=(followers, first, over), daemon=True).start()
     try:
-        yield from _in_order(news, len(followers), WINDOW_S + collect)
+        yield from _in_order(news, len(followers), collect, first)
     finally:
         news.close()
         over.set()
@@ -127,20 +128,33 @@ class _Follower:
         collect: float,
         fleet: Fleet,
         news: Inbox[Item | None],
-        turn: Turn,
         over: threading.Event,
         say: Say,
         fail: Fail,
         answers: Answers,
     ) -> None:
-        self._source, self._collect, self._fleet, self._news, self._turn = source, collect, fleet, news, turn
+        self._source, self._collect, self._fleet, self._news = source, collect, fleet, news
         self._over, self._say, self._fail, self._answers = over, say, fail, answers
         self._session: Session | None = None
+        #: The session that `open` has opened, or its error, until it is used.
+        self._first: Session | TfctlError | None = None
+        self._begun = False
+        self._opening = threading.Lock()
         self._away = 0.0
+
+    def open(self) -> None:
+        """Open the session with which `run` is to begin, unless it has begun already."""
+        with self._opening:
+            if self._begun:
+                return
+            self._begun = True
+            try:
+                self._first = self._opened(self._fleet.connection(self._source.host), follow=True)
+            except TfctlError as error:
+                self._first = error
 
     def run(self) -> None:
         """Pass on every line, and finally None, even after an error: the reader waits for it."""
-        self._turn.wait_to_begin()
         try:
             self._follow()
         finally:
@@ -149,12 +163,11 @@ class _Follower:
     def _follow(self) -> None:
         pause, again = _RETRY_S, False
         while not self._news.closed:
-            last = self._over.is_set()
+            last = self._over.is_set() and self._first is None
             try:
                 self._stream(follow=not last)
                 pause = _RETRY_S
             except TfctlError as error:
-                self._turn.opened(self._source.host.name)
                 if last and not again and isinstance(error, Unreachable):
                     again = True  # the connection had died, and is closed now: read the rest over a new one
                     continue
@@ -195,13 +208,18 @@ class _Follower:
             self._session.close()
 
     def _stream(self, follow: bool) -> None:
-        host = self._source.host
-        connection, states = self._fleet.connection(host), follow and self._answers.expects(host)
+        connection = self._fleet.connection(self._source.host)
+        with self._opening:
+            first, self._first, self._begun = self._first, None, True
         with closed_when_silent(connection):
-            self._session = self._source.open(connection, follow, states, self._collect if follow else 0.0)
-            self._turn.opened(host.name)
-            self._turn.wait_to_read()
+            if isinstance(first, TfctlError):
+                raise first
+            self._session = first or self._opened(connection, follow)
             self._read(connection, self._session, follow)
+
+    def _opened(self, connection: Connection, follow: bool) -> Session:
+        states = follow and self._answers.expects(self._source.host)
+        return self._source.open(connection, follow, states, self._collect if follow else 0.0)
 
     def _read(self, connection: Connection, session: Session, follow: bool) -> None:
         host, source = self._source.host, self._source
@@ -221,11 +239,28 @@ class _Follower:
                 return
 
 
+def _open_all(followers: Sequence[_Follower], limit: float) -> None:
+    """Open the sessions of all followers in few threads. Return when that is done, or after ``limit`` seconds."""
+    done = threading.Event()
+
+    def work() -> None:
+        call_for_each(followers, lambda follower: follower.open())
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    done.wait(limit)
+
+
 def _without_last_lines(error: TfctlError) -> TfctlError:
     return of_exit(error.exit, f"{error.message}; its last lines are missing", error.remedy)
 
 
-def _hang_up(over: threading.Event, followers: Sequence[_Follower]) -> None:
+def _run_all(followers: Sequence[_Follower], first: _FirstLines | None, over: threading.Event) -> None:
+    """Run each follower in a thread of its own, and hang up when the job is ``over``."""
+    for follower in followers:
+        threading.Thread(target=follower.run, daemon=True).start()
+    if first:
+        first.started.set()
     over.wait()
     for follower in followers:
         follower.hang_up()
@@ -296,12 +331,16 @@ def _to_end(source: HostJournal, session: Session, fail: Fail) -> Iterator[Item]
         fail(error)
 
 
-def _in_order(news: Inbox[Item | None], hosts: int, window: float) -> Iterator[list[Item]]:
+def _in_order(
+    news: Inbox[Item | None], hosts: int, collect: float = 0.0, first: _FirstLines | None = None
+) -> Iterator[list[Item]]:
     """Yield lines ordered by time (one host's as they came) until every host has ended.
 
-    Each line is held for at most ``window`` seconds, and at least for two thirds of that: a line that arrives so much
-    later than newer ones of other hosts is still in order.
+    Each line is held for at most WINDOW_S + ``collect`` seconds, and at least for two thirds of that: a line that
+    arrives so much later than newer ones of other hosts is still in order. The ``first`` lines are held for a shorter
+    time.
     """
+    window = WINDOW_S + collect
     waiting: dict[str, deque[_Arrival]] = {}
     due = 0.0
     while hosts:
@@ -313,9 +352,39 @@ def _in_order(news: Inbox[Item | None], hosts: int, window: float) -> Iterator[l
                 hosts -= 1
             else:
                 waiting.setdefault(line.host, deque()).append(_Arrival(now, line))
+        if first and (lines := first.take(waiting, now)):
+            first = None
+            yield lines
         oldest = min((lines[0].time for lines in waiting.values()), default=now)
         if waiting and (now - oldest >= window or not hosts):
             yield _held_since(waiting, now - window * 2 / 3 if hosts else now)
+
+
+class _FirstLines:
+    """What many hosts send first. They do so at once, and collect only later lines.
+
+    Up to the time at which the first host began to collect, lines need not be held longer than those of a few hosts.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the first host is asked."""
+        #: Set when all hosts are read.
+        self.started = threading.Event()
+        self._began = time.time()
+        self._until = math.inf  # epoch s
+        self._hosts: set[str] = set()
+        self._due = math.inf
+
+    def take(self, waiting: dict[str, deque[_Arrival]], now: float) -> list[Item]:
+        """Take these lines out of ``waiting`` once they have been held long enough. Return nothing before."""
+        for host, lines in waiting.items():
+            if host not in self._hosts:
+                self._until = min(self._until, max(self._began, lines[-1].item.time))
+                self._due = min(self._due, now + WINDOW_S * 2 / 3)
+        self._hosts.update(waiting)
+        if now < self._due or not self.started.is_set():
+            return []
+        return _taken(waiting, lambda arrival: arrival.item.time <= self._until)
 
 
 class _Arrival(NamedTuple):
@@ -328,10 +397,15 @@ class _Arrival(NamedTuple):
 def _held_since(waiting: dict[str, deque[_Arrival]], since: float) -> list[Item]:
     """Take out the lines that have been held since this time, and with them newer arrivals that belong before them."""
     newest = max(each.item.time for lines in waiting.values() for each in lines if each.time <= since)
+    return _taken(waiting, lambda arrival: arrival.time <= since or arrival.item.time <= newest)
+
+
+def _taken(waiting: dict[str, deque[_Arrival]], chosen: Callable[[_Arrival], bool]) -> list[Item]:
+    """Take out each host's lines up to the first that is not chosen, and return them ordered by time."""
     streams: list[list[Item]] = []
     for host, lines in list(waiting.items()):
         taken: list[Item] = []
-        while lines and (lines[0].time <= since or lines[0].item.time <= newest):
+        while lines and chosen(lines[0]):
             taken.append(lines.popleft().item)
         streams.append(taken)
         if not lines:

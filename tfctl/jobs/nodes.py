@@ -11,7 +11,7 @@ from tfctl.jobs import clocks
 from tfctl.model.host import Host
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.session import open_session
+from tfctl.remote.session import ask_node
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -87,8 +87,7 @@ def nodes(fleet: Fleet, expected: str, job: str | None = None) -> list[NodeState
 
     def ask(connection: Connection) -> wire.Node:
         asked = time.time()
-        with open_session(connection, wire.NodesRequest()) as session:
-            found = session.expect(wire.Node, wire.SILENCE_S)
+        found = ask_node(connection, wire.NodesRequest(), wire.Node, wire.SILENCE_S)
         fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
         return found
 

@@ -13,7 +13,7 @@ from tfctl.model.host import Host
 from tfctl.node import names, wire
 from tfctl.node.judge import ALIVE
 from tfctl.remote.fleet import Fleet, HostOutcome
-from tfctl.remote.session import open_session
+from tfctl.remote.session import ask_node
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -65,8 +65,7 @@ class OtherHosts:
         return max((job.attempt for jobs in found.values() for job in jobs), default=0)
 
     def _ask_one(self, connection: Connection) -> wire.Shown:
-        with open_session(connection, wire.ShowRequest(self._job, brief=True)) as session:
-            return session.expect(wire.Shown, ANSWER_S)
+        return ask_node(connection, wire.ShowRequest(self._job, brief=True), wire.Shown, ANSWER_S)
 
     def _collect(self) -> dict[str, wire.Shown]:
         """Return the answers that arrive in time, by host. A host that fails in any way has no answer."""

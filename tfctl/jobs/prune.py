@@ -11,7 +11,7 @@ from tfctl.jobs import show
 from tfctl.jobs.state import unknown
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.session import open_session
+from tfctl.remote.session import ask_node
 from tfctl.wording import listed
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def prune(fleet: Fleet, chosen: Sequence[Attempt]) -> PruneResult:
             wanted.setdefault(host, []).append(each.name)
 
     def ask(connection: Connection) -> wire.Pruned:
-        with open_session(connection, wire.PruneRequest(attempts=tuple(wanted[connection.host.name]))) as session:
-            return session.expect(wire.Pruned, wire.SILENCE_S)
+        request = wire.PruneRequest(attempts=tuple(wanted[connection.host.name]))
+        return ask_node(connection, request, wire.Pruned, wire.SILENCE_S)
 
     outcomes = fleet.map(ask, [host for host in fleet.hosts if host.name in wanted])
     answers = {outcome.host.name: outcome.value for outcome in outcomes if outcome.value}

@@ -20,7 +20,7 @@ from tfctl.model.ports import port_for_guard
 from tfctl.node import names, wire
 from tfctl.node.judge import ENDED
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.session import as_error, open_session
+from tfctl.remote.session import as_error, ask_node
 from tfctl.wording import devices, outline
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
 
     def ask(connection: Connection) -> None:
         request = wire.RestartRequest(state.job, state.attempt, (task.name,), state.record.run)
-        with open_session(connection, request) as session:
-            session.expect(wire.Restarted, wire.SILENCE_S)
+        ask_node(connection, request, wire.Restarted, wire.SILENCE_S)
 
     fleet.map(ask, [host for host in _hosts(fleet, state) if host.name == task.host])[0].get()
 

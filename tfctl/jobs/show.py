@@ -14,7 +14,7 @@ from tfctl.jobs.state import JobState
 from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.session import open_session
+from tfctl.remote.session import ask_node, window
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -39,8 +39,7 @@ def ask(
 
     def ask_one(connection: Connection) -> T:
         asked = time.time()
-        with open_session(connection, request) as session:
-            received = session.expect(answer, wire.SILENCE_S)
+        received = ask_node(connection, request, answer, wire.SILENCE_S, window(len(fleet.hosts)))
         if isinstance(received, (wire.Shown, wire.Events)):
             fleet.clock_offsets[connection.host.name] = clocks.offset(asked, received.time, time.time())
             return cast("T", received._replace(jobs=fleet.records.whole(connection, received), brief=()))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: How many threads there are at first.
 LEAST = 8
@@ -11,7 +14,7 @@ LEAST = 8
 STALLED_S = 0.1
 
 
-def call_for_each(hosts: Iterable[str], work: Callable[[str], object]) -> None:
+def call_for_each(hosts: Iterable[T], work: Callable[[T], object]) -> None:
     """Call ``work``, which must not raise, for each host, and return when all calls have returned.
 
     With one thread per host, hundreds of threads would compete for the CPU. But a fixed small number would not be

@@ -39,7 +39,7 @@ class Terminated(BaseException):
 
 
 def main(system: System = System(), words: Sequence[str] = ()) -> int:  # noqa: B008  a value
-    """Serve one request and return the exit status: 0, or 1 if it was not carried out or if the client is gone.
+    """Serve a session and return the exit status: 0, or 1 if a request was not carried out or if the client is gone.
 
     ``words``: the arguments, if systemd and not a client has started the program.
     """
@@ -53,7 +53,7 @@ def main(system: System = System(), words: Sequence[str] = ()) -> int:  # noqa: 
 
 
 def serve(system: System, caller: str | None, allow: Callable[[wire.Request], object] = lambda _: None) -> int:
-    """Serve one request from stdin, and return the exit status. ``caller``: for whom.
+    """Serve requests from stdin, usually one, and return the exit status. ``caller``: for whom.
 
     ``allow`` may raise RequestRefused.
     """
@@ -92,9 +92,12 @@ def _obey(system: System, words: Sequence[str]) -> int:
 def _serve(system: System, session: NodeSession, allow: Callable[[wire.Request], object]) -> int:
     """Hold one session. Report any failure to the client as an error."""
     try:
-        verb, request = _request(session.first_line())
-        allow(request)
-        importlib.import_module(f".verbs.{verb}", __package__).run(system, session, request)
+        line: dict[str, Any] | None = session.request()
+        while line is not None:
+            verb, request = _request(line)
+            allow(request)
+            importlib.import_module(f".verbs.{verb}", __package__).run(system, session, request)
+            line = _next(session) if line.get("more") is True else None
     except RequestRefused as refused:
         session.send(refused.error)
     except (Gone, NotDone):
@@ -105,6 +108,14 @@ def _serve(system: System, session: NodeSession, allow: Callable[[wire.Request],
     else:
         return 0
     return 1
+
+
+def _next(session: NodeSession) -> dict[str, Any] | None:
+    """Return the next request, or None if the client has no more. Raises RequestRefused."""
+    try:
+        return session.request()
+    except Gone:
+        return None
 
 
 def _request(line: dict[str, Any]) -> tuple[str, wire.Request]:

@@ -87,6 +87,8 @@ class _Lines:
     ) -> None:
         self._source, self._session, self._wanted = source, session, wanted
         self._period, self._beats = period, beats
+        #: Whether lines have been read. The first ones are sent at once.
+        self._begun = False
         if period:
             try:  # journalctl must not have to wait meanwhile
                 fcntl.fcntl(source, _SET_PIPE_SIZE, _CHUNK)
@@ -115,8 +117,9 @@ class _Lines:
         if not self._poll.poll(0 if self._behind else _TURN_S * 1000):
             self._behind = False
             return True
-        if not self._behind:
+        if self._begun and not self._behind:
             time.sleep(self._period)
+        self._begun = True
         data = os.read(self._source, _CHUNK)
         if not data:
             return False

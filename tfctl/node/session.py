@@ -48,8 +48,8 @@ class NodeSession:
         self._rest = bytearray()
         self._heard = time.monotonic()
 
-    def first_line(self) -> dict[str, Any]:
-        """Read the client's first line, a JSON object. Raises RequestRefused, Gone."""
+    def request(self) -> dict[str, Any]:
+        """Read a request, a JSON object. Raises RequestRefused, Gone."""
         try:
             return wire.parse(self._line())
         except wire.Malformed:

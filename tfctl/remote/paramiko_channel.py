@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from tfctl.remote import channel
 from tfctl.remote.channel import CHUNK, SETTLE_S, BaseChannel, Patience, deadline, seconds_left
+from tfctl.remote.read_ahead import ReadAhead
 
 #: What paramiko raises on a channel that has ended.
 GONE = (OSError, EOFError)
@@ -84,9 +84,8 @@ class ParamikoChannel(BaseChannel):
     def _is_unread(self) -> bool:
         """Return whether something has arrived that the thread of the connection has not read."""
         with contextlib.suppress(*GONE, ValueError):
-            poll = select.poll()  # select() takes no descriptor above 1023
-            poll.register(self._raw.get_transport().sock, select.POLLIN)
-            return bool(poll.poll(0))
+            stream: ReadAhead = self._raw.get_transport().sock
+            return stream.has_unread()
         return False
 
     def _until_ended(self, end: float | None) -> None:

@@ -21,8 +21,10 @@ from types import SimpleNamespace
 from tfctl.errors import Unreachable
 from tfctl.model.host import Host
 from tfctl.remote import key_files, known_hosts, refusals
+from tfctl.remote.channel import Channel
 from tfctl.remote.dial import ByteStream, dial, turn
 from tfctl.remote.paramiko_channel import GONE, ParamikoChannel
+from tfctl.remote.read_ahead import ReadAhead
 from tfctl.remote.ssh_config import Server, resolve
 from tfctl.remote.transport import KEEPALIVE_S, Stream
 from tfctl.wording import plain
@@ -84,6 +86,7 @@ class ParamikoConnection:
         self._server = server
         self._transport = transport
         self._link = link
+        self.spares: list[tuple[float, Channel]] = []
 
     def __enter__(self) -> ParamikoConnection:
         return self
@@ -150,15 +153,20 @@ class _Transport(paramiko.Transport):
     _active_check_timeout = 1.0
 
     def __init__(self, stream: socket.socket, limit: float) -> None:
-        super().__init__(stream)
+        super().__init__(ReadAhead(stream))  # type: ignore[arg-type]
         options = self.get_security_options()
         options.ciphers = _CIPHERS
         # Rekey as late as OpenSSH (RFC 4344, 3.2: 2^32 blocks of AES) instead of every 512 MB: if the host closes a
         # channel during a rekey, paramiko's thread stalls for 30 s and the connection is lost.
         self.packetizer.REKEY_BYTES = 1 << 36
         self.packetizer.REKEY_PACKETS = 1 << 31
-        # `connect` has a limit of its own, whose error says at which step the host stopped answering.
-        self.banner_timeout = self.handshake_timeout = limit + 5.0
+        # `connect` has a limit of its own, whose error says at which step the host stopped answering. paramiko's would
+        # take a thread for each connection.
+        self.banner_timeout = limit + 5.0
+        self.packetizer.start_handshake = lambda timeout: None  # type: ignore[method-assign]  # noqa: ARG005
+
+    def _log(self, *_: object) -> None:
+        """Do nothing: to format 30 messages for each connection takes 5 % of its CPU time, and nobody reads them."""
 
     def _send_user_message(self, data: paramiko.Message) -> None:
         try:
@@ -285,6 +293,8 @@ def _keys(server: Server) -> Iterator[list[paramiko.PKey]]:
 
 def _from_file(server: Server, name: str, agent: _Agent) -> list[paramiko.PKey]:
     try:
+        if loaded := _loaded_from(name):
+            return loaded
         if key_files.is_public(name):
             return _of_public_file(server, name, agent)
         if key_files.is_on_token(name):
@@ -318,19 +328,28 @@ _loaded: dict[str, tuple[tuple[int, int], list[paramiko.PKey]]] = {}
 _loaded_lock = threading.Lock()
 
 
+def _loaded_from(name: str) -> list[paramiko.PKey]:
+    """Return the keys that `_load` has read from the file, as long as it has not changed. Raises OSError."""
+    version, keys = _loaded.get(name, ((0, 0), []))
+    return keys if keys and version == _version(name) else []
+
+
 def _load(name: str) -> list[paramiko.PKey]:
     """Return the key, preceded by its certificate if it has one. Each file is read once for all hosts."""
     with _loaded_lock:
-        state = Path(name).stat()
-        version = (state.st_mtime_ns, state.st_size)
-        if name not in _loaded or _loaded[name][0] != version:
-            key = paramiko.PKey.from_path(name)
+        if not (keys := _loaded_from(name)):
+            version, key = _version(name), paramiko.PKey.from_path(name)
             keys = [key]
             if key.public_blob is not None:
                 keys.append(paramiko.PKey.from_path(name))
                 keys[1].public_blob = None
             _loaded[name] = (version, keys)
-        return _loaded[name][1]
+        return keys
+
+
+def _version(name: str) -> tuple[int, int]:
+    state = Path(name).stat()
+    return state.st_mtime_ns, state.st_size
 
 
 class _Agent(AgentSSH):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.node import wire
-from tfctl.remote.session import open_session
+from tfctl.remote.session import ask_node
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -47,8 +47,7 @@ class Records:
                 asked = {(one.job, one.attempt, one.run): one.digest for one in unknown[first : first + _AT_ONCE]}
                 request = wire.ShowRequest(jobs=tuple(job for job, _, _ in asked))
                 try:
-                    with open_session(connection, request) as session:
-                        shown = session.expect(wire.Shown, wire.SILENCE_S)
+                    shown = ask_node(connection, request, wire.Shown, wire.SILENCE_S)
                 except Unreachable:
                     raise
                 except TfctlError:
@@ -68,8 +67,7 @@ class Records:
 
 
 def _ask(connection: Connection, status: wire.BriefStatus) -> wire.Record | None:
-    with open_session(connection, wire.ShowRequest(status.job, status.attempt)) as session:
-        shown = session.expect(wire.Shown, wire.SILENCE_S)
+    shown = ask_node(connection, wire.ShowRequest(status.job, status.attempt), wire.Shown, wire.SILENCE_S)
     for job in shown.jobs:
         if (job.attempt, job.run) == (status.attempt, status.run):
             return job.record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,18 +31,57 @@ _FOREIGN_LINES = 1000
 _KEPT_LINES, _KEPT_BYTES = 20, 200
 #: Places in such a line at which the first message may begin.
 _PLACES = 100
+#: How long (s) a node program that waits for another request is used.
+_SPARE_S = wire.SILENCE_S / 2
+#: Bytes that may have arrived from all hosts before anybody reads them, and from one host at least and at most.
+_UNREAD, _UNREAD_LEAST, _UNREAD_MOST = 64 << 20, 64 << 10, 2 << 20
 _REMEDY = "tfctl provision INVENTORY --tags job_host"
 
 
 def open_session(connection: Connection, request: wire.Request, window: int | None = None) -> Session:
-    """Start `tfctl-node` on the host as root and send it ``request``. ``window``: as for `Connection.exec`.
+    """Send ``request`` to `tfctl-node` on the host, which runs as root: to a process that `ask_node` has left there, or
+    else to a new one. ``window``: as for `Connection.exec`.
 
     Raises Unreachable.
     """
+    return _send(connection, wire.request(request), window)
+
+
+def ask_node(
+    connection: Connection, request: wire.Request, kind: type[A], timeout: float, window: int | None = None
+) -> A:
+    """Return the answer to a request that is answered by one message, which must be of this class.
+
+    The node program then waits for another request on this connection, which saves the time to start one. Raises as
+    `Session.expect`.
+    """
+    with _send(connection, wire.request(request, more=True), window) as session:
+        answer = session.expect(kind, timeout)
+        session.leave(connection)
+    return answer
+
+
+def window(hosts: int) -> int:
+    """Return the bytes that each of so many hosts may send before anybody reads them. The rest waits on the hosts."""
+    return max(_UNREAD_LEAST, min(_UNREAD_MOST, _UNREAD // hosts))
+
+
+def _send(connection: Connection, request: bytes, window: int | None) -> Session:
     words = [names.PROGRAM] if connection.is_root else ["sudo", "-n", names.PROGRAM]
-    session = Session(connection.exec(words, window))
-    session.send_raw(wire.request(request))
-    return session
+
+    def start() -> Channel:
+        channel = connection.exec(words, window)
+        channel.send(request)
+        return channel
+
+    with suppress(IndexError):
+        while True:
+            since, channel = connection.spares.pop()
+            if time.monotonic() < since + _SPARE_S and not channel.ended:
+                channel.send(request)
+                return Session(channel, start)
+            channel.close()
+    return Session(start())
 
 
 @contextmanager
@@ -87,9 +127,12 @@ class Session:
     may not be run, or speaks another protocol.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, restart: Callable[[], Channel] | None = None) -> None:
+        """``restart``: sends the request to a new program. It is called if the program has ended without reading it."""
         self.host = channel.host
         self._channel = channel
+        self._restart = restart
+        self._left = False
         self._started = False
         self._skipped: deque[bytes] = deque(maxlen=_KEPT_LINES)
         self._skipped_count = 0
@@ -125,6 +168,10 @@ class Session:
         """
         while True:
             line = self._next(self._channel.readline, timeout)
+            restart, self._restart = self._restart, None
+            if not line and restart and self.wait() == 0:
+                self._channel = restart()
+                continue
             if not line.endswith(b"\n"):
                 raise self._ended(line)
             if not self._started and self._skipped_count < _FOREIGN_LINES:
@@ -204,9 +251,15 @@ class Session:
         except TimeoutError:
             raise Unreachable(f"{self.host}: tfctl-node does not exit", "try again") from None
 
+    def leave(self, connection: Connection) -> None:
+        """Leave the program, which waits for another request, to the next session on this connection."""
+        connection.spares.append((time.monotonic(), self._channel))
+        self._left = True
+
     def close(self) -> None:
         """Close the channel: the node reads end of file."""
-        self._channel.close()
+        if not self._left:
+            self._channel.close()
 
     def _next(self, read: Callable[[float | None], A], timeout: float | None) -> A:
         try:

@@ -50,6 +50,10 @@ class Connection(Protocol):
     def alive(self) -> bool:
         """Whether the connection was still up when last heard from."""
 
+    @property
+    def spares(self) -> list[tuple[float, Channel]]:
+        """Node programs that wait for another request, and since when (time.monotonic): for remote/session.py."""
+
     def __enter__(self) -> Connection: ...
 
     def __exit__(

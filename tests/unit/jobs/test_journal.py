@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Any
 
 import pytest
 from records import make_record, make_state
@@ -51,6 +52,7 @@ class Connection:
     is_root = True
 
     def __init__(self, *lines: bytes) -> None:
+        self.spares: list[Any] = []
         self._lines = lines
 
     def exec(self, _words: Sequence[str], _window: int | None = None) -> Channel:

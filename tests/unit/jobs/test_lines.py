@@ -14,7 +14,7 @@ from records import make_record
 from tfctl.errors import Unreachable
 from tfctl.jobs.inbox import Inbox
 from tfctl.jobs.journal import Gap, HostJournal, Item, Line, Query
-from tfctl.jobs.logs import WINDOW_S, _in_order, _last
+from tfctl.jobs.logs import _FirstLines, _in_order, _last, _open_all
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -27,7 +27,7 @@ def line(when: float, host: str, text: str = "") -> Line:
 def ordered(*lines: Line | None, hosts: int = 2) -> list[list[Item]]:
     news: Inbox[Item | None] = Inbox(1000)
     news.put(lines)
-    return list(_in_order(news, hosts, WINDOW_S))
+    return list(_in_order(news, hosts))
 
 
 def test_lines_of_several_hosts_are_merged_by_time() -> None:
@@ -46,7 +46,7 @@ def test_lines_of_one_host_keep_their_order() -> None:
 def test_a_line_that_arrives_late_is_printed_before_newer_ones_of_other_hosts() -> None:
     """Whenever it arrives: hosts collect their lines at different moments."""
     news: Inbox[Item | None] = Inbox(1000)
-    window, late = 1.8, 0.4
+    collect, late = 1.5, 0.4
     began = time.monotonic()
 
     def print_lines(host: str, delay: float) -> None:
@@ -57,10 +57,60 @@ def test_a_line_that_arrives_late_is_printed_before_newer_ones_of_other_hosts() 
 
     for host, delay in (("a", 0.0), ("b", late)):
         threading.Thread(target=print_lines, args=(host, delay), daemon=True).start()
-    batches = list(_in_order(news, 2, window))
+    batches = list(_in_order(news, 2, collect))
     times = [item.time for batch in batches for item in batch]
     assert len(batches) > 1
     assert times == sorted(times)
+
+
+def test_the_first_lines_of_many_hosts_are_held_only_until_all_are_read() -> None:
+    """A line after the last one of some host must wait: that host may have collected an older one."""
+    news: Inbox[Item | None] = Inbox(1000)
+    first = _FirstLines()
+    now = time.time() + 10
+    a, b, c, d, late = line(1, "a"), line(2, "b"), line(now, "a"), line(now + 2, "b"), line(now + 1, "a")
+    news.put([b, d])
+    batches = _in_order(news, 2, 5.0, first)
+    threading.Timer(0.3, news.put, [[a, c]]).start()
+    threading.Timer(0.6, first.started.set).start()
+    began = time.monotonic()
+    assert next(batches) == [a, b, c]
+    assert 0.55 < time.monotonic() - began < 2.0
+    news.put([late, None, None])
+    assert next(batches) == [late, d]
+
+
+def test_what_was_printed_before_many_hosts_were_asked_is_not_held_longer_for_a_quiet_host() -> None:
+    news: Inbox[Item | None] = Inbox(1000)
+    first = _FirstLines()
+    first.started.set()
+    a, b = line(1, "a"), line(2, "b")
+    news.put([b, a])
+    began = time.monotonic()
+    assert next(_in_order(news, 2, 5.0, first)) == [a, b]
+    assert time.monotonic() - began < 2.0
+
+
+class Opener:
+    """A follower whose host answers after ``seconds``."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.opened, self._seconds = False, seconds
+
+    def open(self) -> None:
+        time.sleep(self._seconds)
+        self.opened = True
+
+
+def test_a_host_that_does_not_answer_holds_up_the_others_only_for_a_limited_time() -> None:
+    began = time.monotonic()
+    quick, hung = [Opener() for _ in range(100)], [Opener(5.0) for _ in range(10)]
+    _open_all([*hung, *quick], 1.0)  # type: ignore[list-item]
+    assert 0.9 < time.monotonic() - began < 3.0
+    assert all(one.opened for one in quick)
+    began = time.monotonic()
+    _open_all(quick, 10.0)  # type: ignore[arg-type]
+    assert time.monotonic() - began < 3.0
 
 
 def test_silent_hosts_do_not_hold_up_the_others() -> None:
@@ -88,7 +138,7 @@ class Flood(Inbox[Item | None]):
 
 def test_lines_are_printed_while_new_ones_keep_arriving() -> None:
     """A flood would otherwise be held back, and grow, for as long as it lasts."""
-    batches = _in_order(Flood(1), 1, WINDOW_S)
+    batches = _in_order(Flood(1), 1)
     assert next(batches)
     assert next(batches)
 
@@ -118,6 +168,7 @@ class Refusing:
     is_root = True
 
     def __init__(self) -> None:
+        self.spares: list[Any] = []
         self.windows: list[int | None] = []
 
     def exec(self, _words: Sequence[str], window: int | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from records import make_record
@@ -24,11 +25,12 @@ class Channel:
     command = "tfctl-node"
     ended = False
 
-    def __init__(self, host: str, works: bool, jobs: Sequence[wire.JobStatus]) -> None:
-        self.host, self._works, self._jobs = host, works, tuple(jobs)
+    def __init__(self, host: str, asked: list[str], works: bool, jobs: Sequence[wire.JobStatus]) -> None:
+        self.host, self._asked, self._works, self._jobs = host, asked, works, tuple(jobs)
 
     def send(self, data: bytes) -> None:
         assert wire.parse(data)["verb"] == "show"
+        self._asked.append(self.host)
 
     def readline(self, _timeout: float | None) -> bytes:
         if not self._works:
@@ -47,11 +49,11 @@ class Connection:
     def __init__(
         self, name: str, asked: list[str], works: bool = True, jobs: Sequence[wire.JobStatus] = (STATUS.whole(RECORD),)
     ) -> None:
+        self.spares: list[Any] = []
         self.host, self._asked, self._works, self._jobs = Host(name, Ssh("10.0.0.1")), asked, works, jobs
 
     def exec(self, _words: Sequence[str], _window: int | None = None) -> Channel:
-        self._asked.append(self.host.name)
-        return Channel(self.host.name, self._works, self._jobs)
+        return Channel(self.host.name, self._asked, self._works, self._jobs)
 
 
 def test_one_of_many_hosts_is_asked_for_the_record() -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_tree import ACCOUNT, Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball
+from node_tree import ACCOUNT, Tree, free_port, make_plan, make_task, refused, request, reserve, sh, tarball
 
 from tfctl.model.text import output_path
 from tfctl.node import code, names, sockets, wire
 from tfctl.node.asuser import as_user
+from tfctl.node.exits import Exit
 from tfctl.node.hello import hello
 from tfctl.node.session import RequestRefused
 from tfctl.node.system import System
@@ -300,3 +301,30 @@ def test_start_is_refused_for_a_gpu_that_a_foreign_process_uses(tree: Tree) -> N
     with tree.start() as session:
         error = refused(session, make_plan(make_task(gpus=[GPU])))
         assert (error["exit"], "is held by pid 4711 (python)" in error["message"]) == (5, True)
+
+
+def test_a_session_has_several_requests_if_the_client_says_so(tree: Tree) -> None:
+    with tree.session("show", more=True) as session:
+        assert session.expect("show")["jobs"] == []
+        session.say(request("nodes", more=True))
+        assert session.expect("node")["protocol"] == wire.PROTOCOL
+        session.say(request("show"))
+        assert session.rest()[-1][0] == "show"
+        assert session.process.wait(10) == 0
+
+
+def test_a_session_ends_in_good_order_if_no_further_request_comes(tree: Tree) -> None:
+    with tree.session("show", more=True) as session:
+        session.expect("show")
+        assert session.hang_up() == 0
+    with tree.session("show", more=True, silence=0.5) as session:
+        session.expect("show")
+        assert session.process.wait(10) == 0
+
+
+def test_a_session_ends_with_the_first_request_that_is_refused(tree: Tree) -> None:
+    with tree.session("show", more=True) as session:
+        session.expect("show")
+        session.say(request("logs", job="digits", more=True))
+        assert session.expect("error")["exit"] == Exit.NOT_FOUND
+        assert session.process.wait(10) == 1

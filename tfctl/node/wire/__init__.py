@@ -5,6 +5,9 @@ other line is a message: an object with one key, its kind, whose value has the f
 has a class for each, and the only functions that encode and decode them. The docstring of a request says which messages
 follow it. A node answers a request that it cannot serve with ``error``.
 
+The session ends with the answer to the request. If the request has ``"more": true``, which is for requests with one
+message as their answer, the node then waits for another request. Older node parts do not know this field, and end.
+
 Times are in epoch seconds. A task's name is [ROLE, INDEX].
 
     messages.py            the requests and messages, verb by verb

@@ -15,9 +15,11 @@ _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}
 
 
-def request(asked: Request) -> bytes:
-    """Encode the client's first line."""
-    return _line({"protocol": PROTOCOL, "verb": _VERBS[type(asked)], **encode(asked)})
+def request(asked: Request, more: bool = False) -> bytes:
+    """Encode a request. ``more``: whether another one may follow in the same session."""
+    return _line(
+        {"protocol": PROTOCOL, "verb": _VERBS[type(asked)], **({"more": True} if more else {}), **encode(asked)}
+    )
 
 
 def line(message: Union[ClientMessage, NodeMessage]) -> bytes:

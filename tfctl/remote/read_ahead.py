@@ -1,0 +1,47 @@
+"""A socket that is read in few calls of the system."""
+
+from __future__ import annotations
+
+import select
+import socket
+
+#: Bytes read at once: a packet of ssh has up to 32 KiB.
+_SIZE = 1 << 16
+
+
+class ReadAhead:
+    """A socket whose `recv` reads all that has arrived, and returns it in the pieces that the caller asks for.
+
+    paramiko asks twice for each packet. Where many threads read, each call of the system changes the thread twice.
+    Only one thread may read.
+    """
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._read = b""
+        self._used = 0  # bytes of it
+        self.send = stream.send
+        self.settimeout = stream.settimeout
+        self.getpeername = stream.getpeername
+        self.close = stream.close
+
+    def recv(self, size: int) -> bytes:
+        """Return up to ``size`` bytes, or ``b""`` at the end. Raises OSError, and TimeoutError as the socket does."""
+        if self._used == len(self._read):
+            self._read, self._used = self._stream.recv(_SIZE), 0
+        piece = self._read[self._used : self._used + size]
+        self._used += len(piece)
+        return piece
+
+    def has_unread(self) -> bool:
+        """Return whether something has arrived that `recv` has not returned. Raises OSError, ValueError."""
+        if self._used < len(self._read):
+            return True
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(self._stream, select.POLLIN)
+        return bool(poll.poll(0))
+
+    @property
+    def _closed(self) -> bool:
+        """Whether it was closed: paramiko asks a socket for it."""
+        return self._stream.fileno() < 0
