@@ -97,7 +97,7 @@ def follow(
     collect = max(_COLLECT_S, len(sources) / _MESSAGES) if len(sources) > _CROWD else 0.0
     followers = [_Follower(source, collect, fleet, news, over, say, fail, answers) for source in sources]
     answers.note_following()
-    first = _FirstLines() if collect else None
+    first = _FirstLines(len(followers)) if collect else None
     if collect:
         _open_all(followers, len(followers) / _OPENED)
     threading.Thread(target=_run_all, args=(followers, first, over), daemon=True).start()
@@ -366,8 +366,9 @@ class _FirstLines:
     Up to the time at which the first host began to collect, lines need not be held longer than those of a few hosts.
     """
 
-    def __init__(self) -> None:
-        """Begin before the first host is asked."""
+    def __init__(self, hosts: int) -> None:
+        """Begin before the first of so many hosts is asked."""
+        self._all = hosts
         #: Set when all hosts are read.
         self.started = threading.Event()
         self._began = time.time()
@@ -376,13 +377,16 @@ class _FirstLines:
         self._due = math.inf
 
     def take(self, waiting: dict[str, deque[_Arrival]], now: float) -> list[Item]:
-        """Take these lines out of ``waiting`` once they have been held long enough. Return nothing before."""
+        """Take these lines out of ``waiting`` once they have been held long enough, or all hosts have sent some.
+
+        Return nothing before.
+        """
         for host, lines in waiting.items():
             if host not in self._hosts:
                 self._until = min(self._until, max(self._began, lines[-1].item.time))
                 self._due = min(self._due, now + WINDOW_S * 2 / 3)
         self._hosts.update(waiting)
-        if now < self._due or not self.started.is_set():
+        if len(self._hosts) < self._all and (now < self._due or not self.started.is_set()):
             return []
         return _taken(waiting, lambda arrival: arrival.item.time <= self._until)
 

@@ -66,29 +66,38 @@ def test_a_line_that_arrives_late_is_printed_before_newer_ones_of_other_hosts() 
 def test_the_first_lines_of_many_hosts_are_held_only_until_all_are_read() -> None:
     """A line after the last one of some host must wait: that host may have collected an older one."""
     news: Inbox[Item | None] = Inbox(1000)
-    first = _FirstLines()
+    first = _FirstLines(3)
     now = time.time() + 10
     a, b, c, d, late = line(1, "a"), line(2, "b"), line(now, "a"), line(now + 2, "b"), line(now + 1, "a")
     news.put([b, d])
-    batches = _in_order(news, 2, 5.0, first)
+    batches = _in_order(news, 3, 5.0, first)
     threading.Timer(0.3, news.put, [[a, c]]).start()
     threading.Timer(0.6, first.started.set).start()
     began = time.monotonic()
     assert next(batches) == [a, b, c]
     assert 0.55 < time.monotonic() - began < 2.0
-    news.put([late, None, None])
+    news.put([late, None, None, None])
     assert next(batches) == [late, d]
 
 
 def test_what_was_printed_before_many_hosts_were_asked_is_not_held_longer_for_a_quiet_host() -> None:
     news: Inbox[Item | None] = Inbox(1000)
-    first = _FirstLines()
+    first = _FirstLines(3)
     first.started.set()
     a, b = line(1, "a"), line(2, "b")
     news.put([b, a])
     began = time.monotonic()
-    assert next(_in_order(news, 2, 5.0, first)) == [a, b]
-    assert time.monotonic() - began < 2.0
+    assert next(_in_order(news, 3, 5.0, first)) == [a, b]
+    assert 0.15 < time.monotonic() - began < 2.0
+
+
+def test_the_first_lines_of_many_hosts_are_not_held_once_all_have_sent_some() -> None:
+    news: Inbox[Item | None] = Inbox(1000)
+    a, b = line(1, "a"), line(2, "b")
+    news.put([b, a])
+    began = time.monotonic()
+    assert next(_in_order(news, 2, 5.0, _FirstLines(2))) == [a, b]
+    assert time.monotonic() - began < 0.15
 
 
 class Opener:
