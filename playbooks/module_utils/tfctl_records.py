@@ -103,12 +103,14 @@ def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: 
                 yield f"{site / name} is missing"
             elif (size and seen.size != int(size)) or seen.mtime_ns > completed:
                 yield f"{site / name} was changed"
-            elif hashes and digest not in ("", _digest(site / name)):
+            elif hashes and digest and digest != _digest(site / name, digest.partition("=")[0]):
                 yield f"{site / name} has another hash than in {record}"
 
 
-def _digest(file: Path) -> str:
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).decode().rstrip("=")
+def _digest(file: Path, method: str) -> str:
+    """Return the hash of a file as RECORD states it. ``method``: the name that hashlib gives it."""
+    found = hashlib.new(method, file.read_bytes()).digest()
+    return f"{method}={base64.urlsafe_b64encode(found).decode().rstrip('=')}"
 
 
 def _outside(site: Path, name: str) -> Stamp | None:

@@ -85,6 +85,33 @@ def test_a_request_is_not_sent_again_if_the_node_part_failed(sshd: Sshd, tmp_pat
         processes(sshd, tmp_path / "count", more=f"[ ! -e {tmp_path}/answered ] || exit 3; touch {tmp_path}/answered;")
 
 
+def test_a_request_that_must_not_be_repeated_has_a_node_part_of_its_own(sshd: Sshd, tmp_path: Path) -> None:
+    sshd.command("sudo", ANSWERING.format(count=tmp_path / "count", more="", end=""))
+    with connect(sshd.host()) as connection:
+        ask_node(connection, REQUEST, wire.Shown, WAIT)
+        ask_node(connection, wire.PruneRequest(attempts=()), wire.Shown, WAIT)
+    assert (tmp_path / "count").read_text() == "\n\n"
+
+
+def test_a_node_part_whose_channel_has_another_window_is_not_asked_again(sshd: Sshd, tmp_path: Path) -> None:
+    sshd.command("sudo", ANSWERING.format(count=tmp_path / "count", more="", end=""))
+    with connect(sshd.host()) as connection:
+        for window in (1 << 16, 1 << 16, None, 2 << 20):
+            ask_node(connection, REQUEST, wire.Shown, WAIT, window)
+    assert (tmp_path / "count").read_text() == "\n\n"
+
+
+def test_a_connection_is_closed_if_a_node_part_is_silent_that_had_answered(sshd: Sshd, tmp_path: Path) -> None:
+    """Perhaps it died while the client slept. Nothing else would notice that."""
+    once = f"[ ! -e {tmp_path}/answered ] || sleep 60; touch {tmp_path}/answered;"
+    sshd.command("sudo", ANSWERING.format(count=tmp_path / "count", more=once, end=""))
+    with connect(sshd.host()) as connection:
+        ask_node(connection, REQUEST, wire.Shown, WAIT)
+        with pytest.raises(Unreachable, match="sent nothing"):
+            ask_node(connection, REQUEST, wire.Shown, 1.0)
+        assert not connection.alive
+
+
 def test_a_node_part_that_has_waited_for_long_is_not_asked_again(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

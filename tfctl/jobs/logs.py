@@ -39,9 +39,11 @@ WINDOW_S = 0.3
 #: _MESSAGES a second and the client does not fall behind: a message costs it more CPU time than a line.
 _COLLECT_S, _CROWD, _MESSAGES = 0.5, 50, 600
 #: How many sessions are opened in a second, at least. With more than _CROWD hosts, none is read before all are open, or
-#: before this time is over: Python runs one thread at a time, and those that read leave little time to the others. With
-#: 1,000 hosts, the last session would be open minutes after the first.
+#: before this time is over: Python runs one thread at a time, and those that read leave little time to the others.
+#: Otherwise, with 1,000 hosts, the last session would be open minutes after the first.
 _OPENED = 100
+#: A host that has sent nothing for so long (s) has no more old lines.
+_QUIET_S = 0.1
 #: How long (s) lines are collected before they are sorted.
 _PAUSE_S = 0.05
 _RETRY_S, _RETRY_MOST_S = 0.5, 5.0
@@ -136,8 +138,8 @@ class _Follower:
         self._source, self._collect, self._fleet, self._news = source, collect, fleet, news
         self._over, self._say, self._fail, self._answers = over, say, fail, answers
         self._session: Session | None = None
-        #: The session that `open` has opened, or its error, until it is used.
-        self._first: Session | TfctlError | None = None
+        #: What `open` has made, until it is used: a session with its connection, or an error.
+        self._first: tuple[Connection, Session] | Exception | None = None
         self._begun = False
         self._opening = threading.Lock()
         self._away = 0.0
@@ -145,12 +147,12 @@ class _Follower:
     def open(self) -> None:
         """Open the session with which `run` is to begin, unless it has begun already."""
         with self._opening:
-            if self._begun:
+            if self._begun or self._over.is_set():
                 return
             self._begun = True
             try:
-                self._first = self._opened(self._fleet.connection(self._source.host), follow=True)
-            except TfctlError as error:
+                self._first = self._opened(follow=True)
+            except Exception as error:  # `run` raises it
                 self._first = error
 
     def run(self) -> None:
@@ -159,13 +161,16 @@ class _Follower:
             self._follow()
         finally:
             self._news.put([None])
+            if isinstance(first := self._take_first(), tuple):
+                first[1].close()
 
     def _follow(self) -> None:
         pause, again = _RETRY_S, False
         while not self._news.closed:
-            last = self._over.is_set() and self._first is None
+            first = self._take_first()
+            last = first is None and self._over.is_set()
             try:
-                self._stream(follow=not last)
+                self._stream(first, follow=not last)
                 pause = _RETRY_S
             except TfctlError as error:
                 if last and not again and isinstance(error, Unreachable):
@@ -207,19 +212,27 @@ class _Follower:
         if self._session is not None:
             self._session.close()
 
-    def _stream(self, follow: bool) -> None:
-        connection = self._fleet.connection(self._source.host)
+    def _take_first(self) -> tuple[Connection, Session] | Exception | None:
+        """Return what `open` has made, once, after waiting for it. From then on, `open` does nothing."""
         with self._opening:
             first, self._first, self._begun = self._first, None, True
+        return first
+
+    def _stream(self, first: tuple[Connection, Session] | Exception | None, follow: bool) -> None:
+        """Read the ``first`` session or, without one, open another."""
+        if isinstance(first, Exception):
+            raise first
+        connection, self._session = first or self._opened(follow)
         with closed_when_silent(connection):
-            if isinstance(first, TfctlError):
-                raise first
-            self._session = first or self._opened(connection, follow)
             self._read(connection, self._session, follow)
 
-    def _opened(self, connection: Connection, follow: bool) -> Session:
-        states = follow and self._answers.expects(self._source.host)
-        return self._source.open(connection, follow, states, self._collect if follow else 0.0)
+    def _opened(self, follow: bool) -> tuple[Connection, Session]:
+        connection, states = (
+            self._fleet.connection(self._source.host),
+            follow and self._answers.expects(self._source.host),
+        )
+        with closed_when_silent(connection):
+            return connection, self._source.open(connection, follow, states, self._collect if follow else 0.0)
 
     def _read(self, connection: Connection, session: Session, follow: bool) -> None:
         host, source = self._source.host, self._source
@@ -361,18 +374,19 @@ def _in_order(
 
 
 class _FirstLines:
-    """What many hosts send first. They do so at once, and collect only later lines.
+    """The lines that many hosts had when they were asked. They need a short hold only.
 
-    Up to the time at which the first host began to collect, lines need not be held longer than those of a few hosts.
+    A host sends these lines together, and collects only those that are printed after them. So up to the time of its
+    last line, a host has sent all its lines. One that sends nothing more has sent all that were printed before it was
+    asked. Later lines of other hosts must wait for those that it collects.
     """
 
     def __init__(self, hosts: int) -> None:
         """Begin before the first of so many hosts is asked."""
-        self._all = hosts
         #: Set when all hosts are read.
         self.started = threading.Event()
+        self._all = hosts
         self._began = time.time()
-        self._until = math.inf  # epoch s
         self._hosts: set[str] = set()
         self._due = math.inf
 
@@ -381,14 +395,18 @@ class _FirstLines:
 
         Return nothing before.
         """
-        for host, lines in waiting.items():
-            if host not in self._hosts:
-                self._until = min(self._until, max(self._began, lines[-1].item.time))
-                self._due = min(self._due, now + WINDOW_S * 2 / 3)
         self._hosts.update(waiting)
+        if not waiting:
+            return []
+        self._due = min(self._due, now + WINDOW_S * 2 / 3)
         if len(self._hosts) < self._all and (now < self._due or not self.started.is_set()):
             return []
-        return _taken(waiting, lambda arrival: arrival.item.time <= self._until)
+        until = min(self._complete_until(lines[-1], now) for lines in waiting.values())
+        return _taken(waiting, lambda arrival: arrival.item.time <= until)
+
+    def _complete_until(self, last: _Arrival, now: float) -> float:
+        """Return up to which time (epoch s) the host of this line, its last so far, has sent its lines."""
+        return max(self._began, last.item.time) if now - last.time > _QUIET_S else last.item.time
 
 
 class _Arrival(NamedTuple):

@@ -1,4 +1,4 @@
-"""The program behind `/usr/local/sbin/tfctl-node`: read one request from stdin, answer on stdout (tfctl.node.wire).
+"""The program behind `/usr/local/sbin/tfctl-node`: read requests from stdin, answer on stdout (tfctl.node.wire).
 
 With arguments, which sudoers does not allow, systemd runs it at the deadline of a task (tfctl.node.verbs.deadline).
 

@@ -22,6 +22,8 @@ from .system import System, host
 
 #: How often (s) to see whether the client has left and whether states have changed, while there are no lines.
 _TURN_S = 0.25
+#: For how long (s) the first lines are collected: journalctl prints old ones in pieces, but quickly.
+_FIRST_S = 0.05
 #: Bytes read at once.
 _CHUNK = 1 << 20
 #: fcntl.F_SETPIPE_SZ, which Python has since 3.10.
@@ -87,7 +89,7 @@ class _Lines:
     ) -> None:
         self._source, self._session, self._wanted = source, session, wanted
         self._period, self._beats = period, beats
-        #: Whether lines have been read. The first ones are sent at once.
+        #: Whether lines have been read.
         self._begun = False
         if period:
             try:  # journalctl must not have to wait meanwhile
@@ -117,8 +119,8 @@ class _Lines:
         if not self._poll.poll(0 if self._behind else _TURN_S * 1000):
             self._behind = False
             return True
-        if self._begun and not self._behind:
-            time.sleep(self._period)
+        if not self._behind:
+            time.sleep(self._period if self._begun else min(self._period, _FIRST_S))
         self._begun = True
         data = os.read(self._source, _CHUNK)
         if not data:

@@ -15,7 +15,7 @@ from .system import System
 
 
 def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008  a value
-    """Serve one request about the job that the only word names. Return the exit status."""
+    """Serve a session about the job that the only word names. Return the exit status."""
     (job,) = words
 
     def allow(request: wire.Request) -> None:

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.node.wire import LINE_LIMIT
@@ -88,6 +88,14 @@ class Channel(Protocol):
 
     def close(self) -> None:
         """Release the process: it reads end of file, and SIGPIPE ends it if it writes again."""
+
+
+class Spare(NamedTuple):
+    """The channel of a node program that waits for another request, its window, and since when it waits (epoch s)."""
+
+    channel: Channel
+    window: int | None
+    since: float
 
 
 class BaseChannel(ABC):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The shortest time (s) between two switches of threads, per host.
-_SWITCH_S = 50e-6
+#: For how long (s) a thread may run while others wait for their turn: per host, and at most.
+_SWITCH_S, _SWITCH_MOST_S = 50e-6, 0.05
 #: Seconds for which `map`, `begin` and `prepare` do not dial a host again that could not be reached.
 _REMEMBERED_S = 60.0
 
@@ -269,7 +269,7 @@ def _wake_rarely(hosts: int) -> None:
     Python runs one thread at a time. Each other one that could run wakes once per switch interval, to ask the running
     one to give way. When a thousand of them waited, waking took more CPU time than running.
     """
-    sys.setswitchinterval(max(sys.getswitchinterval(), hosts * _SWITCH_S))
+    sys.setswitchinterval(max(sys.getswitchinterval(), min(hosts * _SWITCH_S, _SWITCH_MOST_S)))
 
 
 def _raise_file_limit() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import Host
 from tfctl.remote import control, refusals
-from tfctl.remote.channel import Channel
+from tfctl.remote.channel import Spare
 from tfctl.remote.dial import turn
 from tfctl.remote.jump import shared
 from tfctl.remote.openssh_channel import OpenSshChannel
@@ -82,7 +82,7 @@ class OpenSshConnection:
         self._process = process
         self._lock = threading.Lock()
         self._channels: list[OpenSshChannel] = []
-        self.spares: list[tuple[float, Channel]] = []
+        self.spares: list[Spare] = []
 
     def __enter__(self) -> OpenSshConnection:
         return self

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from tfctl.errors import Unreachable
 from tfctl.model.host import Host
 from tfctl.remote import key_files, known_hosts, refusals
-from tfctl.remote.channel import Channel
+from tfctl.remote.channel import Spare
 from tfctl.remote.dial import ByteStream, dial, turn
 from tfctl.remote.paramiko_channel import GONE, ParamikoChannel
 from tfctl.remote.read_ahead import ReadAhead
@@ -86,7 +86,7 @@ class ParamikoConnection:
         self._server = server
         self._transport = transport
         self._link = link
-        self.spares: list[tuple[float, Channel]] = []
+        self.spares: list[Spare] = []
 
     def __enter__(self) -> ParamikoConnection:
         return self

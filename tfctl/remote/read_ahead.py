@@ -1,4 +1,4 @@
-"""A socket that is read in few calls of the system."""
+"""A socket that is read in few system calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SIZE = 1 << 16
 class ReadAhead:
     """A socket whose `recv` reads all that has arrived, and returns it in the pieces that the caller asks for.
 
-    paramiko asks twice for each packet. Where many threads read, each call of the system changes the thread twice.
-    Only one thread may read.
+    paramiko asks twice for each packet. If many threads read, Python may switch threads at each system call. Only one
+    thread may read.
     """
 
     def __init__(self, stream: socket.socket) -> None:

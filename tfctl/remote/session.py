@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from tfctl.errors import Exit, PreflightFailed, TfctlError, Unreachable, of_exit
 from tfctl.node import names, wire
-from tfctl.remote.channel import CHUNK
+from tfctl.remote.channel import CHUNK, Spare
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ _KEPT_LINES, _KEPT_BYTES = 20, 200
 _PLACES = 100
 #: How long (s) a node program that waits for another request is used.
 _SPARE_S = wire.SILENCE_S / 2
+#: Requests that may be sent to such a program. If it has ended, they are sent again, so these can be repeated.
+_REPEATABLE = (
+    wire.ShowRequest, wire.NodesRequest, wire.EventsRequest, wire.LogsRequest, wire.StopRequest, wire.PullRequest,
+)  # fmt: skip
 #: Bytes that may have arrived from all hosts before anybody reads them, and from one host at least and at most.
 _UNREAD, _UNREAD_LEAST, _UNREAD_MOST = 64 << 20, 64 << 10, 2 << 20
 _REMEDY = "tfctl provision INVENTORY --tags job_host"
@@ -44,7 +48,7 @@ def open_session(connection: Connection, request: wire.Request, window: int | No
 
     Raises Unreachable.
     """
-    return _send(connection, wire.request(request), window)
+    return _send(connection, request, window)
 
 
 def ask_node(
@@ -55,9 +59,9 @@ def ask_node(
     The node program then waits for another request on this connection, which saves the time to start one. Raises as
     `Session.expect`.
     """
-    with _send(connection, wire.request(request, more=True), window) as session:
+    with _send(connection, request, window, more=True) as session:
         answer = session.expect(kind, timeout)
-        session.leave(connection)
+        session.leave(connection, window)
     return answer
 
 
@@ -66,22 +70,41 @@ def window(hosts: int) -> int:
     return max(_UNREAD_LEAST, min(_UNREAD_MOST, _UNREAD // hosts))
 
 
-def _send(connection: Connection, request: bytes, window: int | None) -> Session:
+def _send(connection: Connection, request: wire.Request, window: int | None, more: bool = False) -> Session:
     words = [names.PROGRAM] if connection.is_root else ["sudo", "-n", names.PROGRAM]
+    line = wire.request(request, more)
 
     def start() -> Channel:
         channel = connection.exec(words, window)
-        channel.send(request)
+        channel.send(line)
         return channel
 
+    spare = _spare(connection, window) if isinstance(request, _REPEATABLE) else None
+    if spare is None:
+        return Session(start())
+    spare.send(line)
+    return Session(spare, _Restart(start, connection.close))
+
+
+def _spare(connection: Connection, window: int | None) -> Channel | None:
+    """Return the channel of a program on this connection that waits for a request, with this window, or None."""
     with suppress(IndexError):
         while True:
-            since, channel = connection.spares.pop()
-            if time.monotonic() < since + _SPARE_S and not channel.ended:
-                channel.send(request)
-                return Session(channel, start)
-            channel.close()
-    return Session(start())
+            spare = connection.spares.pop()
+            # Not time.monotonic, which stops while a laptop sleeps.
+            fresh = abs(time.time() - spare.since) < _SPARE_S and not spare.channel.ended
+            if fresh and (spare.window or _UNREAD_MOST) == (window or _UNREAD_MOST):
+                return spare.channel
+            spare.channel.close()
+    return None
+
+
+class _Restart(NamedTuple):
+    """What to do about a request to a program that had answered an earlier one: ``start`` sends it to a new program if
+    the first one has ended, and ``give_up`` closes the connection if it is silent."""
+
+    start: Callable[[], Channel]
+    give_up: Callable[[], object]
 
 
 @contextmanager
@@ -127,8 +150,8 @@ class Session:
     may not be run, or speaks another protocol.
     """
 
-    def __init__(self, channel: Channel, restart: Callable[[], Channel] | None = None) -> None:
-        """``restart``: sends the request to a new program. It is called if the program has ended without reading it."""
+    def __init__(self, channel: Channel, restart: _Restart | None = None) -> None:
+        """``restart``: for a program that may have ended before it got the request, or whose connection may be dead."""
         self.host = channel.host
         self._channel = channel
         self._restart = restart
@@ -167,10 +190,16 @@ class Session:
         Unreachable on timeout.
         """
         while True:
-            line = self._next(self._channel.readline, timeout)
             restart, self._restart = self._restart, None
+            try:
+                line = self._next(self._channel.readline, timeout)
+            except Unreachable:
+                if restart:
+                    restart.give_up()
+                raise
             if not line and restart and self.wait() == 0:
-                self._channel = restart()
+                self._channel.close()
+                self._channel = restart.start()
                 continue
             if not line.endswith(b"\n"):
                 raise self._ended(line)
@@ -251,9 +280,12 @@ class Session:
         except TimeoutError:
             raise Unreachable(f"{self.host}: tfctl-node does not exit", "try again") from None
 
-    def leave(self, connection: Connection) -> None:
-        """Leave the program, which waits for another request, to the next session on this connection."""
-        connection.spares.append((time.monotonic(), self._channel))
+    def leave(self, connection: Connection, window: int | None) -> None:
+        """Leave the program, which waits for another request, to the next session on this connection.
+
+        ``window``: that of its channel.
+        """
+        connection.spares.append(Spare(self._channel, window, time.time()))
         self._left = True
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tfctl.errors import UsageError
 from tfctl.model.host import TRANSPORTS, Host
-from tfctl.remote.channel import Channel
+from tfctl.remote.channel import Channel, Spare
 
 #: Seconds between keepalives, which stop middleboxes from dropping the connection and reveal a dead peer.
 KEEPALIVE_S = 15
@@ -51,8 +51,8 @@ class Connection(Protocol):
         """Whether the connection was still up when last heard from."""
 
     @property
-    def spares(self) -> list[tuple[float, Channel]]:
-        """Node programs that wait for another request, and since when (time.monotonic): for remote/session.py."""
+    def spares(self) -> list[Spare]:
+        """Node programs on this connection that wait for another request: for remote/session.py."""
 
     def __enter__(self) -> Connection: ...
 

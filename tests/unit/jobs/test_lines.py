@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from records import make_record
 from tfctl.errors import Unreachable
 from tfctl.jobs.inbox import Inbox
 from tfctl.jobs.journal import Gap, HostJournal, Item, Line, Query
-from tfctl.jobs.logs import _FirstLines, _in_order, _last, _open_all
+from tfctl.jobs.logs import _FirstLines, _Follower, _in_order, _last, _open_all
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -96,8 +98,107 @@ def test_the_first_lines_of_many_hosts_are_not_held_once_all_have_sent_some() ->
     a, b = line(1, "a"), line(2, "b")
     news.put([b, a])
     began = time.monotonic()
-    assert next(_in_order(news, 2, 5.0, _FirstLines(2))) == [a, b]
+    batches = _in_order(news, 2, 1.0, _FirstLines(2))
+    assert next(batches) == [a], "host a may be about to send older lines than b"
     assert time.monotonic() - began < 0.15
+    assert next(batches) == [b]
+
+
+class Source:
+    """The journal of a host. Opening a session takes ``seconds``."""
+
+    synced, has_states, clock_offset = True, True, None
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.host = Host("node1", Ssh("10.0.0.1"))
+        self.opened: list[bool] = []
+        self.closed = 0
+        self._seconds = seconds
+
+    def open(self, _connection: object, follow: bool, *_: object) -> Source:
+        time.sleep(self._seconds)
+        self.opened.append(follow)
+        return self
+
+    def batches(self, *_: object) -> list[list[Item]]:
+        return [[line(1, "node1")]]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Dialer:
+    """A fleet that fails to connect so many times. ``closed``: connections that were closed."""
+
+    def __init__(self, failures: float = 0) -> None:
+        self.dials = self.closed = 0
+        self.clock_offsets: dict[str, float] = {}
+        self._failures = failures
+
+    def connection(self, _host: Host) -> Dialer:
+        self.dials += 1
+        if self.dials <= self._failures:
+            raise Unreachable("node1: gone")
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def follower(source: Source, fleet: Dialer, over: threading.Event, failed: list[Exception]) -> tuple[Any, Inbox[Any]]:
+    news: Inbox[Any] = Inbox(1000)
+    answers = SimpleNamespace(expects=lambda _: True, fail=lambda *_: None, listen=lambda _: None)
+    made = _Follower(source, 0.5, fleet, news, over, print, failed.append, answers)  # type: ignore[arg-type]
+    return made, news
+
+
+def test_following_ends_although_a_host_was_down_when_many_were_asked() -> None:
+    source, fleet, over, failed = Source(), Dialer(math.inf), threading.Event(), []  # type: ignore[var-annotated]
+    made, news = follower(source, fleet, over, failed)
+    made.open()
+    over.set()
+    thread = threading.Thread(target=made.run, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert news.take(1.0, 0.0) == [None]
+    assert fleet.dials < 5
+    assert len(failed) == 1
+
+
+def test_the_last_lines_are_read_although_the_job_ends_while_many_are_asked() -> None:
+    source, fleet, over, failed = Source(0.4), Dialer(), threading.Event(), []  # type: ignore[var-annotated]
+    made, news = follower(source, fleet, over, failed)
+    opening = threading.Thread(target=made.open)
+    opening.start()
+    time.sleep(0.1)
+    over.set()
+    made.run()
+    opening.join(5)
+    assert news.take(1.0, 0.0) == [line(1, "node1"), None]
+    assert (source.opened, source.closed, failed) == ([True, False], 1, [])
+
+
+def test_a_host_that_was_down_when_many_were_asked_is_read_over_its_next_connection() -> None:
+    source, fleet, over, failed = Source(), Dialer(1), threading.Event(), []  # type: ignore[var-annotated]
+    made, news = follower(source, fleet, over, failed)
+    made.open()
+    thread = threading.Thread(target=made.run, daemon=True)
+    thread.start()
+    assert news.take(5.0, 0.0) == [line(1, "node1")]
+    over.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert (fleet.closed, failed) == (0, [])
+
+
+def test_a_session_that_was_opened_for_a_reader_that_never_ran_is_closed() -> None:
+    source, over = Source(), threading.Event()
+    made, news = follower(source, Dialer(), over, [])
+    made.open()
+    news.close()
+    made.run()
+    assert source.closed == 1
 
 
 class Opener:

@@ -55,6 +55,9 @@ class Connection:
     def exec(self, _words: Sequence[str], _window: int | None = None) -> Channel:
         return Channel(self.host.name, self._asked, self._works, self._jobs)
 
+    def close(self) -> None:
+        pass
+
 
 def test_one_of_many_hosts_is_asked_for_the_record() -> None:
     asked: list[str] = []

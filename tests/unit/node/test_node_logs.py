@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 from typing import Any
 
@@ -213,6 +214,18 @@ def test_lines_are_sent_together_only_if_the_client_has_them_collected(collect: 
         following_lines.run(System(), session, words, None, None, collect=collect)
         assert b"".join(session.sent) == b"1\n2\n3\n4\n"
         assert (len(session.sent) == 2) == together
+    finally:
+        os.close(source)
+        os.close(sink)
+
+
+def test_old_lines_are_sent_together_at_once_although_journalctl_prints_them_in_pieces() -> None:
+    script = "import sys, time\nfor _ in range(30): print('x' * 4095, flush=True); time.sleep(0.0005)\ntime.sleep(0.5)"
+    source, sink = os.pipe()
+    try:
+        session = Recorder(source)
+        following_lines.run(System(), session, [sys.executable, "-c", script], None, None, collect=3.0)
+        assert [len(each) for each in session.sent] == [30 * 4096]
     finally:
         os.close(source)
         os.close(sink)

@@ -1,12 +1,12 @@
 """The protocol between client and node: one JSON object per line on the stdin and stdout of `tfctl-node`.
 
-The client's first line is a request: ``{"protocol": 2, "verb": VERB}`` with the fields of that verb's request. Every
-other line is a message: an object with one key, its kind, whose value has the fields of the kind's class. This package
-has a class for each, and the only functions that encode and decode them. The docstring of a request says which messages
-follow it. A node answers a request that it cannot serve with ``error``.
+The client's first line is a request: ``{"protocol": 2, "verb": VERB}`` with the fields of that verb's request. The
+lines after a request are messages: an object with one key, its kind, whose value has the fields of the kind's class.
+This package has a class for each, and the only functions that encode and decode them. The docstring of a request says
+which messages follow it. A node answers a request that it cannot serve with ``error``.
 
-The session ends with the answer to the request. If the request has ``"more": true``, which is for requests with one
-message as their answer, the node then waits for another request. Older node parts do not know this field, and end.
+The session ends with the answer to the request, unless this has ``"more": true``, which is for requests with one
+message as their answer. The node then waits for another request. Older node parts do not know this field, and end.
 
 Times are in epoch seconds. A task's name is [ROLE, INDEX].
 
