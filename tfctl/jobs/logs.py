@@ -99,7 +99,8 @@ def follow(
     collect = max(_COLLECT_S, len(sources) / _MESSAGES) if len(sources) > _CROWD else 0.0
     followers = [_Follower(source, collect, fleet, news, over, say, fail, answers) for source in sources]
     answers.note_following()
-    first = _FirstLines(len(followers)) if collect else None
+    # After --tail and with --grep, a host may begin to collect before it has sent a line.
+    first = _FirstLines(len(followers)) if collect and query.tail is None and query.grep is None else None
     if collect:
         _open_all(followers, len(followers) / _OPENED)
     threading.Thread(target=_run_all, args=(followers, first, over), daemon=True).start()
@@ -370,6 +371,7 @@ def _in_order(
             yield lines
         oldest = min((lines[0].time for lines in waiting.values()), default=now)
         if waiting and (now - oldest >= window or not hosts):
+            first = None
             yield _held_since(waiting, now - window * 2 / 3 if hosts else now)
 
 

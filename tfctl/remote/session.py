@@ -33,6 +33,8 @@ _KEPT_LINES, _KEPT_BYTES = 20, 200
 _PLACES = 100
 #: How long (s) a node program that waits for another request is used.
 _SPARE_S = wire.SILENCE_S / 2
+#: How long (s) to wait for such a program to end.
+_SPARE_END_S = 1.0
 #: Requests that may be sent to such a program. If it has ended, they are sent again, so these can be repeated.
 _REPEATABLE = (
     wire.ShowRequest, wire.NodesRequest, wire.EventsRequest, wire.LogsRequest, wire.StopRequest, wire.PullRequest,
@@ -79,7 +81,10 @@ def _send(connection: Connection, request: wire.Request, window: int | None, mor
         channel.send(line)
         return channel
 
-    spare = _spare(connection, window) if isinstance(request, _REPEATABLE) else None
+    if not isinstance(request, _REPEATABLE):
+        _end_spares(connection)
+        return Session(start())
+    spare = _spare(connection, window)
     if spare is None:
         return Session(start())
     spare.send(line)
@@ -97,6 +102,18 @@ def _spare(connection: Connection, window: int | None) -> Channel | None:
                 return spare.channel
             spare.channel.close()
     return None
+
+
+def _end_spares(connection: Connection) -> None:
+    """End the programs on this connection that wait for a request. sshd allows ten sessions, and counts them until they
+    have ended."""
+    with suppress(IndexError):
+        while True:
+            channel = connection.spares.pop().channel
+            channel.close_stdin()
+            with suppress(TimeoutError, TfctlError):
+                channel.wait(_SPARE_END_S)
+            channel.close()
 
 
 class _Restart(NamedTuple):
