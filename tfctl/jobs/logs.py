@@ -228,10 +228,8 @@ class _Follower:
             self._read(connection, self._session, follow)
 
     def _opened(self, follow: bool) -> tuple[Connection, Session]:
-        connection, states = (
-            self._fleet.connection(self._source.host),
-            follow and self._answers.expects(self._source.host),
-        )
+        states = follow and self._answers.expects(self._source.host)
+        connection = self._fleet.connection(self._source.host)
         with closed_when_silent(connection):
             return connection, self._source.open(connection, follow, states, self._collect if follow else 0.0)
 

@@ -104,6 +104,20 @@ def test_the_first_lines_of_many_hosts_are_not_held_once_all_have_sent_some() ->
     assert next(batches) == [b]
 
 
+def test_the_first_lines_are_not_let_through_after_others() -> None:
+    """A host whose lines have been printed may collect lines that are older than those of others."""
+    news: Inbox[Item | None] = Inbox(1000)
+    first = _FirstLines(3)
+    a, b, late = line(1, "a"), line(5, "b"), line(4, "a")
+    news.put([a])
+    batches = _in_order(news, 3, 0.0, first)
+    assert next(batches) == [a]
+    first.started.set()
+    news.put([b])
+    threading.Timer(0.1, news.put, [[late, None, None, None]]).start()
+    assert next(batches) == [late, b]
+
+
 class Source:
     """The journal of a host. Opening a session takes ``seconds``."""
 
