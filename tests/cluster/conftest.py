@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator, Sequence
 
 import pytest
-from loopback import Sshd, serving_loop
+from loopback import Sshd, forget_files, serving_loop
 
 from tests.cluster.hosts import Hosts
 from tfctl.remote import ssh_config
@@ -67,4 +67,5 @@ def _hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
             patch.delenv(name)
         patch.setenv("HOME", str(home))
         patch.chdir(home)
+        forget_files()
         yield made

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fork_server import fork_server
-from loopback import Relay, Sshd, public
+from loopback import Relay, Sshd, forget_files, public
 from node_tree import ACCOUNT, HERE, Tree, wait_until
 
 from tfctl.cli import main
@@ -128,6 +128,7 @@ class Hosts:
         with contextlib.closing(Relay(server.port)) as relay:
             known = server.known_hosts.read_text()
             server.known_hosts.write_text(f"{known}[127.0.0.1]:{relay.port} {public(server.key)}\n")
+            forget_files()
             self.inventory = self.told(name, timeout=3, ansible_port=relay.port)
             try:
                 yield relay

@@ -17,11 +17,18 @@ from typing import Any, NamedTuple, TypeVar
 import asyncssh
 
 from tfctl.model.host import Host, Ssh
+from tfctl.remote import file_version, ssh_config
 from tfctl.remote.channel import Channel
 from tfctl.remote.transport import Connection
 
 T = TypeVar("T")
 Process = asyncssh.SSHServerProcess[bytes]
+
+
+def forget_files() -> None:
+    """Have tfctl look again at the files of ssh and for the home directory, which it keeps for a second or longer."""
+    for kept in (file_version._version, ssh_config._conditions, ssh_config._home):
+        kept.cache_clear()
 
 
 @contextlib.contextmanager

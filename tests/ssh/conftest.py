@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Relay, Sshd, serving_loop
+from loopback import Relay, Sshd, forget_files, serving_loop
 
 from tfctl.model.host import TRANSPORTS
 from tfctl.remote import ssh_config
@@ -74,6 +74,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", folder / "ssh_config")
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    forget_files()
     return folder
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import asyncssh
 import pytest
-from loopback import Impostor, Relay, Sshd, public, run
+from loopback import Impostor, Relay, Sshd, forget_files, public, run
 from paramiko import Transport
 
 from tfctl.errors import BadFile, Exit, Unreachable
@@ -177,6 +177,7 @@ def test_connections_leave_no_thread_and_print_nothing(
         refusal(sshd.host("node1", *LIMIT_1, port=impostor.port))
         assert works(sshd.host())
         sshd.known_hosts.write_text("")
+        forget_files()
         refusal(sshd.host())
     limit = time.monotonic() + 5
     while (
@@ -206,6 +207,7 @@ def test_the_suggested_command_for_an_unknown_host_key_works(sshd: Sshd) -> None
     sshd.known_hosts.write_text("")
     command = refusal(sshd.host()).remedy.splitlines()[-1]
     subprocess.run(command, shell=True, check=True, stderr=subprocess.DEVNULL, timeout=20)
+    forget_files()
     assert works(sshd.host())
 
 
@@ -319,6 +321,7 @@ def test_known_hosts_is_read_again_after_a_change(sshd: Sshd) -> None:
     sshd.known_hosts.write_text("")
     refusal(sshd.host())
     sshd.known_hosts.write_text(trusted)
+    forget_files()
     assert works(sshd.host())
 
 

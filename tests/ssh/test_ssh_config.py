@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import forget_files
 
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import Host, Ssh
@@ -94,16 +95,21 @@ def test_a_changed_ssh_config_is_read_again(home: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "/nowhere")
     assert resolved().port == 22
     (home / ".ssh/config").write_text("Host *\n  Port 7\n")
+    forget_files()
     with pytest.raises(Exception, match="ssh is not installed"):
         resolved()
 
 
-def test_an_ssh_config_is_read_once_for_all_hosts(home: Path) -> None:
+def test_an_ssh_config_is_read_once_a_second_for_all_hosts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / ".ssh/config").write_text("Host *\n  SendEnv LANG\n")
-    ssh_config._directives.cache_clear()
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
     for _ in range(3):
         assert resolved().port == 22
-    assert ssh_config._directives.cache_info().misses == 1
+    assert ssh_config._conditions.cache_info().misses == 1
+    now += 1
+    assert resolved().port == 22
+    assert ssh_config._conditions.cache_info().misses == 2
 
 
 @pytest.mark.usefixtures("silent")

@@ -10,11 +10,13 @@ import hmac
 import shlex
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfctl.errors import Unreachable
 from tfctl.remote import refusals
+from tfctl.remote.file_version import Version, version
 from tfctl.remote.ssh_config import Server, matches
 
 
@@ -170,18 +172,17 @@ class _File:
                 self._plain.setdefault(name, []).append(entry)
 
 
-_files: dict[str, tuple[tuple[int, int, int], _File]] = {}
+_files: dict[str, tuple[Version, _File]] = {}
 _lock = threading.Lock()
 
 
 def _read(path: str) -> _File | None:
     """Return the current content of the file, or None. Read it again only if it has changed."""
-    try:
-        state = Path(path).stat()
-        version = (state.st_ino, state.st_mtime_ns, state.st_size)
-        with _lock:
-            if path not in _files or _files[path][0] != version:
-                _files[path] = (version, _File(path))
-            return _files[path][1]
-    except OSError:
+    now = version(path)
+    if now is None:
         return None
+    with _lock, suppress(OSError):
+        if path not in _files or _files[path][0] != now:
+            _files[path] = (now, _File(path))
+        return _files[path][1]
+    return None

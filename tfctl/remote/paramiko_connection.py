@@ -23,6 +23,7 @@ from tfctl.model.host import Host
 from tfctl.remote import key_files, known_hosts, refusals
 from tfctl.remote.channel import Spare
 from tfctl.remote.dial import ByteStream, dial, turn
+from tfctl.remote.file_version import Version, version
 from tfctl.remote.paramiko_channel import GONE, ParamikoChannel
 from tfctl.remote.read_ahead import ReadAhead
 from tfctl.remote.ssh_config import Server, resolve
@@ -329,32 +330,28 @@ def _of_public_file(server: Server, name: str, agent: _Agent) -> list[paramiko.P
     raise refusals.key_only_public(server, name)
 
 
-_loaded: dict[str, tuple[tuple[int, int], list[paramiko.PKey]]] = {}
+_loaded: dict[str, tuple[Version, list[paramiko.PKey]]] = {}
 _loaded_lock = threading.Lock()
 
 
 def _loaded_from(name: str) -> list[paramiko.PKey]:
-    """Return the keys that `_load` has read from the file, as long as it has not changed. Raises OSError."""
-    version, keys = _loaded.get(name, ((0, 0), []))
-    return keys if keys and version == _version(name) else []
+    """Return the keys that `_load` has read from the file, as long as it has not changed."""
+    before, keys = _loaded.get(name, (None, []))
+    return keys if before is not None and before == version(name) else []
 
 
 def _load(name: str) -> list[paramiko.PKey]:
     """Return the key, preceded by its certificate if it has one. Each file is read once for all hosts."""
     with _loaded_lock:
         if not (keys := _loaded_from(name)):
-            version, key = _version(name), paramiko.PKey.from_path(name)
-            keys = [key]
+            before = version(name)
+            keys = [key := paramiko.PKey.from_path(name)]
             if key.public_blob is not None:
                 keys.append(paramiko.PKey.from_path(name))
                 keys[1].public_blob = None
-            _loaded[name] = (version, keys)
+            if before is not None:
+                _loaded[name] = (before, keys)
         return keys
-
-
-def _version(name: str) -> tuple[int, int]:
-    state = Path(name).stat()
-    return state.st_mtime_ns, state.st_size
 
 
 class _Agent(AgentSSH):

@@ -10,7 +10,7 @@ import re
 import shlex
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import Host, Ssh
 from tfctl.remote.ansible_cfg import expanded
+from tfctl.remote.file_version import this_second
 
 #: Seconds to connect if ConnectTimeout is not set.
 CONNECT_S = 10.0
@@ -36,9 +37,13 @@ _HARMLESS = frozenset({
     "requiredrsasize", "sendenv", "serveralivecountmax", "serveraliveinterval", "setenv", "stricthostkeychecking",
     "tcpkeepalive", "updatehostkeys", "usekeychain", "verifyhostkeydns", "visualhostkey",
 })  # fmt: skip
+#: How deeply files may include each other.
+_MOST_INCLUDES = 8
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 
 Options = Mapping[str, list[str]]
+#: The patterns of `Host` blocks, all of which must match.
+_Blocks = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Server:
 def resolve(host: Host) -> Server:
     """Return the Server of an inventory's host. Raises BadFile for arguments or an ssh_config that ssh rejects."""
     own = _plain_options(host.ssh.args)
-    if own is None or any(map(_configured, _names(host.ssh.host, own))):
+    if own is None or any(map(_is_configured, _names(host.ssh.host, own))):
         options = _options_of_ssh(host)
     else:
         options = {**own, **_fields(host.ssh)}
@@ -140,51 +145,40 @@ def _names(address: str, options: Options) -> list[str]:
     return [address, *(name.replace("%h", address) for name in options.get("hostname", []))]
 
 
-def _configured(address: str) -> bool:
+def _is_configured(address: str) -> bool:
     """Return whether an ssh_config may affect the connection to ``address``. If in doubt, True."""
-    return not (_is_harmless(_home() / ".ssh/config", address) and _is_harmless(SYSTEM_CONFIG, address))
+    found = _conditions(_home() / ".ssh/config", SYSTEM_CONFIG, this_second())
+    return any(all(matches(patterns, address) for patterns in blocks) for blocks in found)
 
 
-def _is_harmless(file: Path, address: str, depth: int = 0) -> bool:
+@lru_cache(maxsize=1)
+def _conditions(own: Path, shared: Path, _second: int) -> tuple[_Blocks, ...]:
+    """Return the conditions under which the two files affect a connection. All hosts share them for a second."""
+    return tuple(blocks for file in (own, shared) for blocks in _conditions_in(file, ()))
+
+
+def _conditions_in(file: Path, outer: _Blocks, depth: int = 0) -> Iterator[_Blocks]:
+    """Yield for each directive that may matter the blocks that it is in. ``outer``: those that include the file."""
     try:
-        state = file.stat()
-        directives = _directives(file, (state.st_ino, state.st_mtime_ns, state.st_size))
+        lines = file.read_text(errors="replace").splitlines()
     except OSError:
-        return True
-    applies = True
-    for key, rest in directives:
-        if key == "host":
-            applies = matches(rest.replace('"', " ").split(), address)
-        elif key == "match":
-            if rest.lower().split() not in (["all"], ["final", "all"]):
-                return False
-            applies = True
-        elif applies and (
-            key != "include"
-            or depth > 8
-            or not all(
-                _is_harmless(found, address, depth + 1)
-                for pattern in rest.split()
-                for found in _included(file, pattern)
-            )
-        ):
-            return False
-    return True
-
-
-@lru_cache(maxsize=256)
-def _directives(file: Path, _version: tuple[int, int, int]) -> tuple[tuple[str, str], ...]:
-    """Return the lines of an ssh_config that may matter, each as its key in lower case and the rest.
-
-    All hosts share the result, as long as ``_version`` of the file is the same. Raises OSError.
-    """
-    found = []
-    for line in file.read_text(errors="replace").splitlines():
+        return
+    blocks = outer
+    for line in lines:
         key, _, rest = re.sub(r"\s*[\s=]\s*", " ", line.strip(), count=1).partition(" ")
         key = key.lower()
-        if key and not key.startswith("#") and key not in _HARMLESS:
-            found.append((key, rest))
-    return tuple(found)
+        if key == "host":
+            blocks = (*outer, tuple(rest.replace('"', " ").split()))
+        elif key == "match" and rest.lower().split() in (["all"], ["final", "all"]):
+            blocks = outer
+        elif key == "match":
+            yield outer
+        elif key == "include" and depth <= _MOST_INCLUDES:
+            for pattern in rest.split():
+                for found in _included(file, pattern):
+                    yield from _conditions_in(found, blocks, depth + 1)
+        elif key and not key.startswith("#") and key not in _HARMLESS:
+            yield blocks
 
 
 def _included(file: Path, pattern: str) -> Iterable[Path]:
@@ -230,12 +224,10 @@ def _server(host: Host, options: Options) -> Server:
         value = (options.get(key) or [""])[0].strip('"')
         return None if value.lower() in ("", "none") else value
 
-    import getpass
-
     port = option("port") or "22"
     if not port.isdigit():
         raise BadFile(f"{host.name}: Port {port!r} is not a number", "correct it among the host's ssh arguments")
-    user = option("user") or getpass.getuser()
+    user = option("user") or _user()
     address = option("hostname") or host.ssh.host
     tokens = _Tokens({"h": address, "n": host.ssh.host, "p": port, "r": user, "k": option("hostkeyalias") or address})
     named = tuple(tokens.paths(" ".join(options.get("identityfile", []))))
@@ -281,6 +273,7 @@ def _jump(jump: str | None, config: str | None, tokens: _Tokens) -> Jump | None:
     return Jump(tuple(words), last if "://" in last else f"ssh://{last}", tokens.text("[%h]:%p"))
 
 
+@lru_cache(maxsize=1)
 def _home() -> Path:
     """Return the home directory from the user database, as OpenSSH does, not $HOME."""
     import pwd
@@ -292,30 +285,42 @@ def _home() -> Path:
         raise TfctlError(what, "add it to /etc/passwd, or run tfctl as another") from None
 
 
+def _user() -> str:
+    import getpass
+
+    return getpass.getuser()
+
+
 @lru_cache(maxsize=256)
 def _words(text: str) -> tuple[str, ...]:
     """Split a list of paths as ssh writes it. Most hosts have the same."""
     return tuple(shlex.split(text))
 
 
+@lru_cache(maxsize=256)
+def _path(text: str, home: str) -> str:
+    return str(Path(home, text[2:]) if text.startswith("~/") else expanded(Path(text)))
+
+
 class _Tokens:
     """The % tokens of ssh_config(5), and ~."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        import getpass
-
-        self.home = _home()
-        self._values = {"%": "%", "d": str(self.home), "u": getpass.getuser(), "i": str(os.getuid()), **values}
+        self.home = str(_home())
+        self._values = {"%": "%", "d": self.home, **values}
 
     def text(self, text: str) -> str:
         return re.sub(r"%(.)", lambda found: self._value(found[1]) or found[0], text)
 
     def paths(self, text: str) -> list[str]:
         """Return the paths of a list as ssh writes it: separated by spaces, and quoted if they contain one."""
-        filled = (self.text(path) for path in _words(text))
-        return [str(self.home / path[2:] if path.startswith("~/") else expanded(Path(path))) for path in filled]
+        return [_path(self.text(word), self.home) for word in _words(text)]
 
     def _value(self, letter: str) -> str | None:
+        if letter == "u":
+            return _user()
+        if letter == "i":
+            return str(os.getuid())
         if letter in "lL":
             own = socket.gethostname()
             return own if letter == "l" else own.partition(".")[0]
