@@ -1,0 +1,50 @@
+"""A socket that is read in few system calls, against a real socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tfctl.remote.read_ahead import ReadAhead
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[ReadAhead, socket.socket]]:
+    """Return a socket with a limit of 0.05 s, and the other end."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reading = ReadAhead(ours)
+        reading.settimeout(0.05)
+        yield reading, theirs
+
+
+def test_what_has_arrived_together_is_returned_in_pieces(ends: tuple[ReadAhead, socket.socket]) -> None:
+    reading, theirs = ends
+    theirs.sendall(b"abcde")
+    assert (reading.recv(2), reading.has_unread()) == (b"ab", True)
+    assert (reading.recv(10), reading.has_unread()) == (b"cde", False)
+    theirs.close()
+    assert reading.recv(1) == b""
+
+
+def test_reading_and_sending_end_after_the_limit(ends: tuple[ReadAhead, socket.socket]) -> None:
+    """paramiko takes a TimeoutError while it reads, and also a BlockingIOError while it sends."""
+    reading, theirs = ends
+    with pytest.raises(TimeoutError):
+        reading.recv(1)
+    theirs.sendall(b"a")
+    assert reading.recv(1) == b"a"
+    with pytest.raises(BlockingIOError):
+        while True:
+            reading.send(b"x" * 65536)
+
+
+def test_the_kernel_keeps_the_limit_so_that_reading_is_one_system_call() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ReadAhead(ours).settimeout(0.05)
+        assert os.get_blocking(ours.fileno())
+        assert ours.gettimeout() is None
