@@ -147,10 +147,18 @@ def test_hosts_that_wait_for_their_turn_to_connect_have_no_threads(sshd: Sshd) -
         outcomes: queue.SimpleQueue[HostOutcome[str]] = queue.SimpleQueue()
         with Fleet(hosts) as fleet:
             fleet.begin(name_of, outcomes.put)
-            threads = [thread for thread in threading.enumerate() if thread.name.startswith("silent")]
+            threads = [thread for thread in threading.enumerate() if thread.name == "fleet"]
             assert len(threads) == MOST
             silent.close()
             assert all(outcomes.get(timeout=WAIT).error for _ in hosts)
+
+
+def test_a_thread_goes_on_with_the_next_host(sshd: Sshd) -> None:
+    hosts = [sshd.host(f"node{number}") for number in range(2 * MOST)]
+    used: set[int] = set()
+    with Fleet(hosts) as fleet:
+        fleet.map(lambda _: used.add(threading.get_native_id()))
+    assert len(used) < 1.5 * MOST
 
 
 @both

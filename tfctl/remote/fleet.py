@@ -1,18 +1,19 @@
 """Run a function on many hosts at once. The failure of a host is a result and does not stop the others.
 
-Each host has a thread once it is its turn to be connected to. Long work on one host does not delay the others, and 200
-idle threads cost nothing. They are daemon threads, so Ctrl-C ends the program at once, whatever a host is doing.
+A thread connects to a host, works on it and goes on with the next host. Another one is started when fewer than `MOST`
+connect, so long work on one host does not delay the others. They are daemon threads, so Ctrl-C ends the program at
+once, whatever a host is doing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfctl.errors import TfctlError, Unreachable
@@ -106,14 +107,21 @@ class Fleet:
         raised here, as Ctrl-C is.
         """
         chosen = self.hosts if hosts is None else tuple(hosts)
-        done: queue.SimpleQueue[HostOutcome[T]] = queue.SimpleQueue()
-        self.begin(work, done.put, chosen)
         outcomes: dict[str, HostOutcome[T]] = {}
-        for _ in chosen:
-            outcome = _next(done)
+        over = threading.Event()
+
+        def done(outcome: HostOutcome[T]) -> None:
+            outcomes[outcome.host.name] = outcome
+            if isinstance(outcome.error, Defect) or len(outcomes) == len(chosen):
+                over.set()
+
+        self.begin(work, done, chosen)
+        # Wake once a second, because Ctrl-C does not end a wait that is just about to begin.
+        while chosen and not over.wait(1.0):
+            pass
+        for outcome in [*outcomes.values()]:
             if isinstance(outcome.error, Defect) and outcome.error.__cause__ is not None:
                 raise outcome.error.__cause__
-            outcomes[outcome.host.name] = outcome
         return [outcomes[host.name] for host in chosen]
 
     def begin(
@@ -122,28 +130,38 @@ class Fleet:
         done: Callable[[HostOutcome[T]], object],
         hosts: Iterable[Host] | None = None,
     ) -> None:
-        """Start ``work`` on each host and return. Each host's thread calls ``done`` with the outcome."""
+        """Start ``work`` on each host and return. The thread that did it calls ``done`` with the outcome."""
 
         chosen = self.hosts if hosts is None else tuple(hosts)
         transport.preload(chosen)
 
-        left = iter(chosen)
+        left = list(reversed(chosen))
+        connecting = 0  # threads
         lock = threading.Lock()
 
-        def begin_next() -> None:
-            with lock:
-                host = next(left, None)
-            if host is not None:
-                threading.Thread(target=once, args=(host,), name=host.name, daemon=True).start()
+        def start() -> None:
+            threading.Thread(target=serve, name="fleet", daemon=True).start()
 
-        def once(host: Host) -> None:
-            done(_outcome(host, lambda: connected(host)))
+        def serve() -> None:
+            nonlocal connecting
+            while True:
+                with lock:
+                    if not left:
+                        return
+                    host = left.pop()
+                    connecting += 1
+                done(_outcome(host, partial(connected, host)))
 
         def connected(host: Host) -> T:
+            nonlocal connecting
             try:
                 connection = self.connection(host, redial_failed=False)
             finally:
-                begin_next()
+                with lock:
+                    connecting -= 1
+                    too_few = bool(left) and connecting < MOST
+                if too_few:
+                    start()
             try:
                 return work(connection)
             finally:
@@ -151,8 +169,8 @@ class Fleet:
                     self._drop(connection)
 
         # More threads would only wait for their turn to connect.
-        for _ in range(MOST):
-            begin_next()
+        for _ in range(min(MOST, len(chosen))):
+            start()
 
     def prepare(self) -> None:
         """Start to connect to all hosts, and return. A host that cannot be reached raises when it is used."""
@@ -240,13 +258,6 @@ class _Attempt:
         if self.made is None:
             raise self.error or Unreachable("given up")
         return self.made
-
-
-def _next(done: queue.SimpleQueue[HostOutcome[T]]) -> HostOutcome[T]:
-    """Wait for the next outcome. Wake once a second, because Ctrl-C does not end a wait that is just about to begin."""
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return done.get(timeout=1.0)
 
 
 def _outcome(host: Host, work: Callable[[], T]) -> HostOutcome[T]:
