@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 #: The most connections made at once. More would not be faster.
 MOST = 32
-#: The limit is not lowered below this.
-LEAST = 4
+#: The limit at first, and below which it is not lowered.
+FIRST, LEAST = 8, 4
 #: How often (s) the limit is adapted.
 _PERIOD_S = 0.1
 #: The limit is halved when this process uses more than `_BUSY` of a core, and doubled when it uses less than `_IDLE`.
@@ -20,17 +20,16 @@ _BUSY, _IDLE = 0.8, 0.6
 class ConnectLimit:
     """Holds a thread back until it may make a connection; a context manager around making one. Thread-safe.
 
-    At first, `MOST` connections are made at once, which is best while the hosts take long to answer. While this process
-    is busy all the time, the limit is lowered: with 32 threads that compete for the CPU, a connection takes up to a
-    third more CPU time than with four. When it is idle, the limit is raised again; also when no attempt to connect has
-    ended during the last period, although the process is busy with something else: hosts that do not answer must not
-    stop the others.
+    While this process is busy all the time, the limit is lowered: with 32 threads that compete for the CPU, a
+    connection takes up to a third more CPU time than with four. While it is idle, because the hosts take long to
+    answer, the limit is raised; also when no attempt to connect has ended during the last period, although the process
+    is busy with something else: hosts that do not answer must not stop the others.
     """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, cpu_time: Callable[[], float] = time.process_time
     ) -> None:
-        self.limit = MOST
+        self.limit = FIRST
         self._clock, self._cpu_time = clock, cpu_time
         self._active = 0
         self._adapted = clock(), cpu_time()  # the time and the CPU time at the last check
