@@ -9,10 +9,10 @@ import zlib
 from collections.abc import Callable
 from typing import ClassVar
 
+from tfctl.node.following import FIRST_S
+
 #: The shortest time (s) between two pieces of output. Faster tasks print several lines at once.
 _PIECE_S = 0.02
-#: For how long (s) a host collects its first lines, as tfctl/node/following.py.
-_FIRST_S = 0.05
 #: The text of a line: its number, the name of its host, and when it was printed, in epoch seconds.
 TEXT = "line {number} of {host} at {time:.4f}: epoch 3, step 1200, loss 0.1234, 250.1 examples/s"
 PATTERN = re.compile(rb"line (\d+) of (\S+) at ([\d.]+): ")
@@ -74,7 +74,7 @@ class Journal:
                 Lateness.worst = max(Lateness.worst, now - self._time(self._next) - self._collect)
                 self._send("".join(self._entry(number) for number in range(self._next, due)).encode())
                 self._next, self._begun = due, True
-        collect = self._collect if self._begun else min(self._collect, _FIRST_S)
+        collect = self._collect if self._begun else min(self._collect, FIRST_S)
         pause = max(_PIECE_S, self._time(self._next) + collect - now)
         self._timer = asyncio.get_running_loop().call_later(pause, self._wake)
 

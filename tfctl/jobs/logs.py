@@ -391,7 +391,7 @@ class _FirstLines:
         self._due = math.inf
 
     def take(self, waiting: dict[str, deque[_Arrival]], now: float) -> list[Item]:
-        """Take these lines out of ``waiting`` once they have been held long enough, or all hosts have sent some.
+        """Take these lines out of ``waiting`` once they have been held long enough, or all hosts have sent all of them.
 
         Return nothing before.
         """
@@ -399,9 +399,10 @@ class _FirstLines:
         if not waiting:
             return []
         self._due = min(self._due, now + WINDOW_S * 2 / 3)
-        if len(self._hosts) < self._all and (now < self._due or not self.started.is_set()):
-            return []
         until = min(self._complete_until(lines[-1], now) for lines in waiting.values())
+        complete = len(self._hosts) == self._all and until >= self._began
+        if not complete and (now < self._due or not self.started.is_set()):
+            return []
         return _taken(waiting, lambda arrival: arrival.item.time <= until)
 
     def _complete_until(self, last: _Arrival, now: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import subprocess
 import threading
@@ -22,8 +23,9 @@ from .system import System, host
 
 #: How often (s) to see whether the client has left and whether states have changed, while there are no lines.
 _TURN_S = 0.25
-#: For how long (s) the first lines are collected: journalctl prints old ones in pieces, but quickly.
-_FIRST_S = 0.05
+#: For how long (s) lines that were printed before following began are collected, and the first one after them.
+FIRST_S = 0.05
+_TIME = re.compile(rb'"__REALTIME_TIMESTAMP" ?: ?"(\d+)"')
 #: Bytes read at once.
 _CHUNK = 1 << 20
 #: fcntl.F_SETPIPE_SZ, which Python has since 3.10.
@@ -89,8 +91,8 @@ class _Lines:
     ) -> None:
         self._source, self._session, self._wanted = source, session, wanted
         self._period, self._beats = period, beats
-        #: Whether lines have been read.
-        self._begun = False
+        #: Until lines that were printed after this time (epoch us) have been read, all are sent as soon as possible.
+        self._began: float | None = time.time() * 1e6
         if period:
             try:  # journalctl must not have to wait meanwhile
                 fcntl.fcntl(source, _SET_PIPE_SIZE, _CHUNK)
@@ -120,13 +122,14 @@ class _Lines:
             self._behind = False
             return True
         if not self._behind:
-            time.sleep(self._period if self._begun else min(self._period, _FIRST_S))
-        self._begun = True
+            time.sleep(self._period if self._began is None else min(self._period, FIRST_S))
         data = os.read(self._source, _CHUNK)
         if not data:
             return False
         self._behind = bool(self._period) and (self._behind or len(data) > _CHUNK // 2)
         lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
+        if self._began is not None and newline and not _is_older(lines, self._began):
+            self._began = None
         together: list[bytes] = []
         for chosen in _chosen(lines + newline, self._wanted):
             if chosen and self._period:
@@ -137,6 +140,12 @@ class _Lines:
         if together:
             self.send(b"".join(together))
         return True
+
+
+def _is_older(lines: bytes, time: float) -> bool:
+    """Return whether the last of these lines was printed before this time (epoch us)."""
+    found = _TIME.search(lines, lines.rfind(b"\n") + 1)
+    return found is not None and int(found[1]) < time
 
 
 def _chosen(lines: bytes, wanted: Callable[[bytes], bool] | None) -> Iterable[bytes]:

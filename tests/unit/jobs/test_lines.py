@@ -95,13 +95,22 @@ def test_what_was_printed_before_many_hosts_were_asked_is_not_held_longer_for_a_
 
 def test_the_first_lines_of_many_hosts_are_not_held_once_all_have_sent_some() -> None:
     news: Inbox[Item | None] = Inbox(1000)
-    a, b = line(1, "a"), line(2, "b")
+    now = time.time() + 10
+    a, b = line(now, "a"), line(now + 1, "b")
     news.put([b, a])
     began = time.monotonic()
     batches = _in_order(news, 2, 1.0, _FirstLines(2))
     assert next(batches) == [a], "host a may be about to send older lines than b"
     assert time.monotonic() - began < 0.15
     assert next(batches) == [b]
+
+
+def test_the_first_lines_of_others_do_not_wait_for_a_host_that_printed_long_ago() -> None:
+    news: Inbox[Item | None] = Inbox(1000)
+    a, b, c = line(1, "a"), line(2, "b"), line(time.time() + 10, "c")
+    first = _FirstLines(3)
+    news.put([c, b, a])
+    assert next(_in_order(news, 3, 5.0, first)) == [a, b]
 
 
 def test_the_first_lines_are_not_let_through_after_others() -> None:
