@@ -140,8 +140,7 @@ class HorovodInstallation:
             raise ModuleFailed(f"{wheel} is damaged: {fault}", remedy) from None
         python = f"{self.environment}/bin/python"
         run([python, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(new)])
-        complete(new / MARKER, new, self.lock)
-        for difference in differences(new / MARKER, new, self.lock, hashes=True):
+        for difference in complete(new / MARKER, new, self.lock, hashes=True):
             raise ModuleFailed(f"the wheel of Horovod differs from its RECORD: {difference}", remedy)
         found = unprivileged([python, "-I", "-c", PROBE, str(new)], "Horovod cannot be imported")
         for name, value in self.built_with.items():

@@ -42,14 +42,14 @@ def differences(marker: Path, site: Path, lock: str, hashes: bool = False) -> li
     return found
 
 
-def complete(marker: Path, site: Path, lock: str, **more: object) -> list[str]:
+def complete(marker: Path, site: Path, lock: str, more: Mapping[str, object] = {}, hashes: bool = False) -> list[str]:
     """Write the marker, last, so that any later change is newer. ``more``: what else it says.
 
     Return the differences that the next run would find. Then every run would install it again.
     """
     note = {**more, "packages": pinned(lock), "modules": _compiled_modules(stamps(site))}
     marker.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
-    return differences(marker, site, lock)
+    return differences(marker, site, lock, hashes)
 
 
 def pinned(lock: str) -> dict[str, str]:
@@ -108,8 +108,8 @@ def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: 
 
 
 def _digest(file: Path, method: str) -> str:
-    """Return the hash of a file as RECORD states it. ``method``: the name that hashlib gives it."""
-    found = hashlib.new(method, file.read_bytes()).digest()
+    """Return the hash of a file as RECORD states it. Methods that wheels may not use have none (PEP 427)."""
+    found = hashlib.new(method, file.read_bytes()).digest() if method in {"sha256", "sha384", "sha512"} else b""
     return f"{method}={base64.urlsafe_b64encode(found).decode().rstrip('=')}"
 
 

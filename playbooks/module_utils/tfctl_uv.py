@@ -133,7 +133,7 @@ class Installation:
 
     def publish(self, new: Path, marker: Path, site: Path, **more: object) -> None:
         """Move ``new`` to ``path``, if the next run will find no difference. See `complete`. Raises ModuleFailed."""
-        for difference in complete(marker, site, self.lock, **more):
+        for difference in complete(marker, site, self.lock, more):
             raise ModuleFailed(
                 f"two packages of the lock have the same file, or a wheel differs from its RECORD: {difference}"
             )

@@ -261,6 +261,12 @@ def test_horovod_wheel_is_refused_when_it_differs_from_its_record_or_is_damaged(
         with pytest.raises(ModuleFailed, match=expected) as refused:
             made.unpack()
         assert "delete this wheel from tfctl's cache" in str(refused.value.fault["remedy"])
+    for method in (b"shake_128", b"no_hash"):
+        with zipfile.ZipFile(wheel, "w") as file:
+            for name, text in files.items():
+                file.writestr(name, text.replace(b"sha256=", method + b"=") if name.endswith("/RECORD") else text)
+        with pytest.raises(ModuleFailed, match="has another hash"):
+            made.unpack()
     assert made.home is not None and not made.home.exists()
 
 
