@@ -331,6 +331,31 @@ def test_two_concurrent_starts_never_both_reserve_the_job(tree: Tree) -> None:
         assert f"port {port}" in error["message"]
 
 
+def test_a_refused_start_leaves_the_output_directory_to_the_start_that_holds_the_job(tree: Tree) -> None:
+    """Both find the job free, and the refused one is the first to look for the directory."""
+    port, output = free_port(), tree / "srv/tfctl/digits"
+    other = "/srv/tfctl/other"
+    tree.run(make_plan(make_task(job="other", command=STAY, ports=[port], output=other), job="other", output=other))
+    with tree.start() as first, tree.start() as second:
+        with lock(System(prefix=str(tree.path), account=ACCOUNT)):
+            first.tell("plan", make_plan(make_task(ports=[port])))
+            wait_until(lambda: waits_for_lock(tree, first.process.pid))
+            second.tell("plan", make_plan())
+            wait_until(lambda: waits_for_lock(tree, second.process.pid))
+        first.expect("refused")
+        assert first.process.wait(10) == 1
+        second.expect("reserved")
+        assert output.is_dir()
+        second.hang_up()
+    assert not output.exists()
+
+
+def waits_for_lock(tree: Tree, pid: int) -> bool:
+    """Return whether the process of a start has opened the lock."""
+    links = list(Path(f"/proc/{pid}/fd").iterdir())
+    return any(link.is_symlink() and link.readlink() == tree / "run/tfctl/lock" for link in links)
+
+
 @pytest.mark.parametrize("phase", ["reserved", "started"])
 def test_next_start_undoes_what_a_killed_start_has_left(tree: Tree, phase: str) -> None:
     port = free_port()

@@ -280,8 +280,7 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
         if incoming and incoming.store():
             reservation = reservation._replace(stored=plan.code or "")
         checks.programs(system, plan)
-        reservation = reservation._replace(made=tuple(_make_output(system, plan)))
-        return reservation, _take_when_unguarded(system, plan, reservation)
+        return _take_when_unguarded(system, plan, reservation)
     except BaseException:
         if incoming:
             incoming.close()  # it holds the code, which could not be removed
@@ -289,7 +288,7 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
         raise
 
 
-def _take_when_unguarded(system: System, plan: Plan, reservation: Reservation) -> int:
+def _take_when_unguarded(system: System, plan: Plan, reservation: Reservation) -> tuple[Reservation, int]:
     """Take the reservation. If the job has just ended, first let its guard leave."""
     until = time.monotonic() + _LEAVES_S
     while True:
@@ -304,8 +303,14 @@ def _take_when_unguarded(system: System, plan: Plan, reservation: Reservation) -
         time.sleep(_LOOK_S)
 
 
-def _take(system: System, plan: Plan, reservation: Reservation) -> int:
-    descriptor = reservations.take(system, reservation)
+def _take(system: System, plan: Plan, reservation: Reservation) -> tuple[Reservation, int]:
+    # Only now: a start that is refused must not remove a directory in which another start of the job is about to run.
+    reservation = reservation._replace(made=tuple(_make_output(system, plan)))
+    try:
+        descriptor = reservations.take(system, reservation)
+    except BaseException:
+        reservations.undo_preparation(system, reservation)
+        raise
     try:
         _remove_previous_attempt(system, plan)
         _write(system, plan)
@@ -314,7 +319,7 @@ def _take(system: System, plan: Plan, reservation: Reservation) -> int:
         reservations.undo(system, reservation)
         os.close(descriptor)
         raise
-    return descriptor
+    return reservation, descriptor
 
 
 def _make_output(system: System, plan: Plan) -> list[str]:
