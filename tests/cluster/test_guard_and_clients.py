@@ -55,6 +55,20 @@ def test_stop_ends_a_job_that_a_client_waits_for(guarded: Hosts) -> None:
     guarded.untouched()
 
 
+def test_start_with_wait_names_what_the_guards_have_stopped_before_it_sees_the_job(guarded: Hosts) -> None:
+    text = f'command: [sh, -c, "test {{role}} = ps && {STAY}; exit 3"]\nroles: {{ps: 1, worker: 1}}\n'
+    file = guarded.file("brief", text)
+    with guarded.delayed("node1", "show") as (reached, go_on), guarded.begin("start", file, "--wait") as client:
+        wait_until(reached)
+        guarded.heal("node1")
+        wait_until(lambda: guarded.states("brief") == {"ps/0": "stopped", "worker/0": "failed"})
+        go_on()
+        done = client.done()
+    assert (done.code, "stopped ps/0, because worker/0 failed\n" in done.err) == (100, True), done.err
+    later = guarded("wait", "brief")
+    assert (later.code, "stopped" in later.err) == (100, False), later.err
+
+
 def test_two_stops_at_once_both_succeed(guarded: Hosts) -> None:
     two_kinds(guarded, "twofold", STAY)
     with guarded.begin("stop", "twofold") as first, guarded.begin("stop", "twofold") as second:

@@ -59,7 +59,7 @@ def restart(
     use tfctl start. A single task restarts in the same attempt; docs/strategies.md describes how this affects the
     other tasks.
     """
-    from tfctl.cli.wait import detaching, until_ended
+    from tfctl.cli.wait import detaching, running_tasks, until_ended
 
     longest, as_json = limit(timeout, wait or follow), wants_json(output, follow)
     with open_task(words or [], job_option, inventory, changes=True) as opened:
@@ -74,13 +74,14 @@ def restart(
                 typer.echo(planned)
             return 0
         attempt = _task(opened) if opened.task else _whole(opened)
+        alive = running_tasks(state) if opened.task else [task.name for task in state.tasks]
         with detaching(state.job):
             if not as_json:
                 typer.echo(state.job, err=follow)
             elif not wait:
                 _print_json(state.job, attempt)
             if wait or follow:
-                return until_ended(opened.fleet, state.job, attempt, longest, follow, as_json=as_json)
+                return until_ended(opened.fleet, state.job, attempt, longest, follow, as_json=as_json, alive=alive)
             return 0
 
 

@@ -96,7 +96,10 @@ def start(
             elif not wait:
                 text.print_json(_object(job))
             if wait or follow:
-                return until_ended(ready.fleet, job.name, job.attempt, longest, follow, as_json=as_json)
+                started = [task.name for task in job.tasks]
+                return until_ended(
+                    ready.fleet, job.name, job.attempt, longest, follow, as_json=as_json, alive=started
+                )
             return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tfctl.cli.objects import PlannedRunObject, SweepObject
     from tfctl.jobs.state import JobState
     from tfctl.model.job import Job, Layout
+    from tfctl.node.wire import TaskName
     from tfctl.remote.fleet import Fleet
     from tfctl.report.sweep_file import SweepResults, SweepRun
     from tfctl.report.sweep_variants import Variant
@@ -184,7 +185,7 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
                 raise Busy(error.message, remedy) from None
             say_error(error)
             return known
-        return _waited(ready.fleet, entry, job.attempt, known, path)
+        return _waited(ready.fleet, entry, job.attempt, known, path, alive=[task.name for task in job.tasks])
 
 
 def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
@@ -210,7 +211,9 @@ def _runs(layout: Layout) -> bool:
     return any(each.alive or not each.over for each in found)
 
 
-def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path) -> SweepResults:
+def _waited(
+    fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path, alive: Collection[TaskName] = ()
+) -> SweepResults:
     from tfctl.jobs.wait import Deleted, wait
     from tfctl.report.read import read
     from tfctl.report.sweep_file import save
@@ -218,7 +221,7 @@ def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, pa
     seen: deque[JobState] = deque(maxlen=1)
     try:
         with detaching(entry.job), reporting_the_outcome(seen):
-            ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
+            ended = wait(fleet, entry.job, attempt, say, watch=seen.append, alive=alive)
             if not ended.over:
                 raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
     except Deleted as error:

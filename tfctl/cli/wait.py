@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfctl.cli.objects import EndedJobObject
     from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.state import JobState, TaskState
-    from tfctl.node.wire import JobStateName
+    from tfctl.node.wire import JobStateName, TaskName
     from tfctl.remote.fleet import Fleet
 
 _CODES: dict[JobStateName, Exit] = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
@@ -66,7 +66,14 @@ def wait(
     longest, silent = limit(timeout, waits=True), seconds(host_timeout, "--host-timeout")
     with open_job(job, job_option, inventory) as opened, detaching(opened.state.job):
         state, as_json = opened.state, output is OutputFormat.json
-        return until_ended(opened.fleet, state.job, state.attempt, longest, host_timeout=silent, as_json=as_json)
+        return until_ended(
+            opened.fleet, state.job, state.attempt, longest,
+            host_timeout=silent, as_json=as_json, alive=running_tasks(state),
+        )  # fmt: skip
+
+
+def running_tasks(state: JobState) -> list[TaskName]:
+    return [task.name for task in state.tasks if task.alive]
 
 
 def until_ended(
@@ -77,21 +84,22 @@ def until_ended(
     follow: bool = False,
     host_timeout: float | None = None,
     as_json: bool = False,
+    alive: Collection[TaskName] = (),
 ) -> int:
     """Wait, printing logs if ``follow``; report how the job ended and return the exit code.
 
     Without ``follow``, print the last lines of the task that made the job fail, on stderr, or as a field of the job's
-    object on stdout if ``as_json``.
+    object on stdout if ``as_json``. ``alive``: the tasks that ran before the call.
     """
     from tfctl.jobs.wait import HOST_TIMEOUT_S, wait
 
     seen: deque[JobState] = deque(maxlen=1)
     with reporting_the_outcome(seen):
         if follow:
-            ended = _followed(fleet, job, attempt, timeout, seen)
+            ended = _followed(fleet, job, attempt, timeout, seen, alive)
         else:
             silent = HOST_TIMEOUT_S if host_timeout is None else host_timeout
-            ended = wait(fleet, job, attempt, say, timeout, silent, watch=seen.append)
+            ended = wait(fleet, job, attempt, say, timeout, silent, watch=seen.append, alive=alive)
         culprit = ended.culprit
         lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
     if as_json:
@@ -143,9 +151,11 @@ def exit_code(state: JobState) -> Exit:
     return _CODES.get(state.state, Exit.NOT_ENDED) if state.over else Exit.NOT_ENDED
 
 
-def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None, seen: deque[JobState]) -> JobState:
+def _followed(
+    fleet: Fleet, job: str, attempt: int, timeout: float | None, seen: deque[JobState], alive: Collection[TaskName]
+) -> JobState:
     """Print the logs on stdout while waiting in a thread. Return when the wait ends. ``seen`` gets each state. Raise
-    BrokenPipeError if nobody reads the logs any more and the job has not ended."""
+    BrokenPipeError if nobody reads the logs any more and the job has not ended. ``alive``: as in `until_ended`."""
     from tfctl.cli.lines import Printer
     from tfctl.jobs import show
     from tfctl.jobs.attempts import Attempts
@@ -160,7 +170,7 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None, seen:
 
     def wait_for_end() -> JobState:
         silence = Silence(lambda _: None)  # those who read the logs report silent hosts
-        return wait(fleet, job, attempt, say, timeout, silence=silence, watch=watch, answers=answers)
+        return wait(fleet, job, attempt, say, timeout, silence=silence, watch=watch, answers=answers, alive=alive)
 
     ended = _in_thread(wait_for_end, attempts.end)
     printer = Printer(state)

@@ -70,6 +70,7 @@ def wait(
     silence: Silence | None = None,
     watch: Callable[[JobState], object] = lambda _: None,
     answers: Answers | None = None,
+    alive: Collection[wire.TaskName] = (),
 ) -> JobState:
     """Return the job's state once it has ended and been cleaned up as its policy says, or after ``timeout`` (s), or
     once one of its hosts has been silent for ``host_timeout`` (s) although the guards have not finished.
@@ -77,7 +78,8 @@ def wait(
     The guards of the job clean up. Where one of them is missing, as after a reboot of its host, this function does so.
 
     The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
-    gets each state. ``answers``: see `changes`. Raise Unreachable if no host has answered for 30 s, Deleted if all
+    gets each state. ``answers``: see `changes`. ``alive``: the tasks that ran before the call. Those that the guards
+    stop before the first answer are reported as well. Raise Unreachable if no host has answered for 30 s, Deleted if all
     answer and none knows the job, and NotFound if the end of the job depends on a host that the fleet lacks.
     """
     silence = silence or Silence(say)
@@ -85,15 +87,15 @@ def wait(
     latest: JobState | None = None
     cleaned: Collection[wire.TaskName] = ()
     announced: set[wire.TaskName] = set()
-    before: set[wire.TaskName] = set()
-    alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
+    before = {*alive}
+    ran: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
     complain = _each_once(say)
     for latest in changes(fleet, job, attempt, silence, end, answers):
         watch(latest)
         _require_deciders(fleet, latest)
-        alive = alive if latest.ended else time.monotonic()
+        ran = ran if latest.ended else time.monotonic()
         before.update(task.name for task in latest.tasks if task.alive)
-        last = going(latest, None if alive is None else time.monotonic() - alive)
+        last = going(latest, None if ran is None else time.monotonic() - ran)
         _announce(last, announced, say)
         if not latest.over or _cleaned_by_guards(latest):
             if silent := silence.longer_than(host_timeout):
