@@ -154,11 +154,17 @@ def test_hosts_that_wait_for_their_turn_to_connect_have_no_threads(sshd: Sshd) -
 
 
 def test_a_thread_goes_on_with_the_next_host(sshd: Sshd) -> None:
-    hosts = [sshd.host(f"node{number}") for number in range(2 * MOST)]
+    hosts = [sshd.host(f"node{number}") for number in range(4 * MOST)]
     used: set[int] = set()
     with Fleet(hosts) as fleet:
         fleet.map(lambda _: used.add(threading.get_native_id()))
-    assert len(used) < 1.5 * MOST
+    assert len(used) <= 2 * MOST
+
+
+def test_a_host_that_is_named_twice_is_asked_and_has_one_outcome(sshd: Sshd) -> None:
+    host = sshd.host("node0")
+    with Fleet([host]) as fleet:
+        assert [outcome.value for outcome in fleet.map(name_of, [host, host])] == ["node0", "node0"]
 
 
 @both

@@ -86,7 +86,7 @@ def test_options_that_tfctl_does_not_read_are_ignored_without_running_ssh(home: 
     (home / "more/50-redhat.conf").write_text(
         "Match final all\n\tInclude crypto\n\tGSSAPIAuthentication yes\n\tForwardX11Trusted yes\n"
     )
-    (home / "more/crypto").write_text("Ciphers aes256-gcm@openssh.com\nMACs x\nRequiredRSASize 2048\n")
+    (home / "crypto").write_text("Ciphers aes256-gcm@openssh.com\nMACs x\nRequiredRSASize 2048\n")
     assert resolved().port == 22
 
 
@@ -147,6 +147,11 @@ def test_settings_of_an_ssh_config_are_applied(tmp_path: Path) -> None:
         "Match all\n Port 7",
         "Host other\nMatch final all\n Port 7",
         "Match canonical all\n SendEnv LANG",
+        'Include "with space"',
+        "Include 'unfinished",
+        "Include ~no-such-user/config",
+        "Include more",
+        "Include conf.d/*",
     ],
 )
 def test_an_ssh_config_that_may_affect_the_host_is_resolved_by_ssh(
@@ -154,9 +159,32 @@ def test_an_ssh_config_that_may_affect_the_host_is_resolved_by_ssh(
 ) -> None:
     (home / ".ssh/config").write_text("Include more\n")
     (home / ".ssh/more").write_text(said)
+    (home / ".ssh/with space").write_text("Port 7")
+    (home / ".ssh/conf.d").mkdir()
+    (home / ".ssh/conf.d/50").write_text("Include beside")
+    (home / ".ssh/beside").write_text("Port 7")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Exception, match="ssh is not installed"):
         resolved()
+
+
+def test_files_that_include_each_other_are_read_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / ".ssh/config").write_text("Include conf.d/*\n")
+    (home / ".ssh/conf.d").mkdir()
+    for number in range(6):
+        (home / f".ssh/conf.d/{number}").write_text("Include conf.d/*\n")
+    monkeypatch.setenv("PATH", "/nowhere")
+    read: list[Path] = []
+    read_text = Path.read_text
+
+    def reading(path: Path, **how: str) -> str:
+        read.append(path)
+        return read_text(path, **how)
+
+    monkeypatch.setattr(Path, "read_text", reading)
+    with pytest.raises(Exception, match="ssh is not installed"):
+        resolved()
+    assert len(read) <= 8
 
 
 def test_the_default_keys_of_ssh_do_not_count_as_named_keys() -> None:

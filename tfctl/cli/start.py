@@ -97,9 +97,7 @@ def start(
                 text.print_json(_object(job))
             if wait or follow:
                 started = [task.name for task in job.tasks]
-                return until_ended(
-                    ready.fleet, job.name, job.attempt, longest, follow, as_json=as_json, alive=started
-                )
+                return until_ended(ready.fleet, job.name, job.attempt, longest, follow, as_json=as_json, alive=started)
             return 0
 
 

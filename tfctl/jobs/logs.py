@@ -376,9 +376,9 @@ def _in_order(
 class _FirstLines:
     """The lines that many hosts had when they were asked. They need a short hold only.
 
-    A host sends these lines together, and collects only those that are printed after them. So up to the time of its
-    last line, a host has sent all its lines. One that sends nothing more has sent all that were printed before it was
-    asked. Later lines of other hosts must wait for those that it collects.
+    A host sends these lines as it reads them, and collects only those that are printed after them. So up to the time of
+    its last line, a host has sent all its lines. One that sends nothing for a moment has sent all that were printed
+    before it was asked. Later lines of other hosts must wait for those that it collects.
     """
 
     def __init__(self, hosts: int) -> None:
@@ -391,7 +391,8 @@ class _FirstLines:
         self._due = math.inf
 
     def take(self, waiting: dict[str, deque[_Arrival]], now: float) -> list[Item]:
-        """Take these lines out of ``waiting`` once they have been held long enough, or all hosts have sent all of them.
+        """Take these lines out of ``waiting`` once every host that has sent some has sent all of them, and either all
+        hosts have, or these lines have been held long enough.
 
         Return nothing before.
         """
@@ -400,8 +401,9 @@ class _FirstLines:
             return []
         self._due = min(self._due, now + WINDOW_S * 2 / 3)
         until = min(self._complete_until(lines[-1], now) for lines in waiting.values())
-        complete = len(self._hosts) == self._all and until >= self._began
-        if not complete and (now < self._due or not self.started.is_set()):
+        if until < self._began:  # a host is still sending its old lines
+            return []
+        if len(self._hosts) < self._all and (now < self._due or not self.started.is_set()):
             return []
         return _taken(waiting, lambda arrival: arrival.item.time <= until)
 

@@ -79,8 +79,8 @@ def wait(
 
     The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
     gets each state. ``answers``: see `changes`. ``alive``: the tasks that ran before the call. Those that the guards
-    stop before the first answer are reported as well. Raise Unreachable if no host has answered for 30 s, Deleted if all
-    answer and none knows the job, and NotFound if the end of the job depends on a host that the fleet lacks.
+    stop before the first answer are reported as well. Raise Unreachable if no host has answered for 30 s, Deleted if
+    all answer and none knows the job, and NotFound if the end of the job depends on a host that the fleet lacks.
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout

@@ -23,7 +23,7 @@ from .system import System, host
 
 #: How often (s) to see whether the client has left and whether states have changed, while there are no lines.
 _TURN_S = 0.25
-#: For how long (s) lines that were printed before following began are collected, and the first one after them.
+#: For how long (s) old lines are collected, and the first line that was printed after following began.
 FIRST_S = 0.05
 _TIME = re.compile(rb'"__REALTIME_TIMESTAMP" ?: ?"(\d+)"')
 #: Bytes read at once.

@@ -107,12 +107,13 @@ class Fleet:
         raised here, as Ctrl-C is.
         """
         chosen = self.hosts if hosts is None else tuple(hosts)
+        count = len({host.name for host in chosen})
         outcomes: dict[str, HostOutcome[T]] = {}
         over = threading.Event()
 
         def done(outcome: HostOutcome[T]) -> None:
             outcomes[outcome.host.name] = outcome
-            if isinstance(outcome.error, Defect) or len(outcomes) == len(chosen):
+            if isinstance(outcome.error, Defect) or len(outcomes) == count:
                 over.set()
 
         self.begin(work, done, chosen)
@@ -161,7 +162,8 @@ class Fleet:
                     connecting -= 1
                     too_few = bool(left) and connecting < MOST
                 if too_few:
-                    start()
+                    with contextlib.suppress(RuntimeError):  # no more threads can be started: these go on
+                        start()
             try:
                 return work(connection)
             finally:

@@ -37,11 +37,15 @@ class ReadAhead:
         return piece
 
     def settimeout(self, seconds: float) -> None:
-        """Limit each `recv` and `send`. The kernel does it (socket(7): SO_RCVTIMEO), not Python."""
+        """Limit each `recv` and `send`. The kernel does it (socket(7): SO_RCVTIMEO), or Python where the kernel refuses
+        this form of the limit, as some 32-bit systems do."""
         self._stream.settimeout(None)
         limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))  # struct timeval
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            self._stream.setsockopt(socket.SOL_SOCKET, option, limit)
+        try:
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._stream.setsockopt(socket.SOL_SOCKET, option, limit)
+        except OSError:
+            self._stream.settimeout(seconds)
 
     def has_unread(self) -> bool:
         """Return whether something has arrived that `recv` has not returned. Raises OSError, ValueError."""

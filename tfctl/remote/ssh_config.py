@@ -37,8 +37,6 @@ _HARMLESS = frozenset({
     "requiredrsasize", "sendenv", "serveralivecountmax", "serveraliveinterval", "setenv", "stricthostkeychecking",
     "tcpkeepalive", "updatehostkeys", "usekeychain", "verifyhostkeydns", "visualhostkey",
 })  # fmt: skip
-#: How deeply files may include each other.
-_MOST_INCLUDES = 8
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 
 Options = Mapping[str, list[str]]
@@ -154,11 +152,15 @@ def _is_configured(address: str) -> bool:
 @lru_cache(maxsize=1)
 def _conditions(own: Path, shared: Path, _second: int) -> tuple[_Blocks, ...]:
     """Return the conditions under which the two files affect a connection. All hosts share them for a second."""
-    return tuple(blocks for file in (own, shared) for blocks in _conditions_in(file, ()))
+    return tuple(blocks for file in (own, shared) for blocks in _conditions_in(file, (), file.parent))
 
 
-def _conditions_in(file: Path, outer: _Blocks, depth: int = 0) -> Iterator[_Blocks]:
-    """Yield for each directive that may matter the blocks that it is in. ``outer``: those that include the file."""
+def _conditions_in(file: Path, outer: _Blocks, folder: Path, within: tuple[Path, ...] = ()) -> Iterator[_Blocks]:
+    """Yield for each directive that may matter the blocks that it is in, also for one that ssh would refuse.
+
+    ``outer``: the blocks that include the file. ``folder``: where relative names of included files belong. ``within``:
+    the files that include this one.
+    """
     try:
         lines = file.read_text(errors="replace").splitlines()
     except OSError:
@@ -173,17 +175,25 @@ def _conditions_in(file: Path, outer: _Blocks, depth: int = 0) -> Iterator[_Bloc
             blocks = outer
         elif key == "match":
             yield outer
-        elif key == "include" and depth <= _MOST_INCLUDES:
-            for pattern in rest.split():
-                for found in _included(file, pattern):
-                    yield from _conditions_in(found, blocks, depth + 1)
+        elif key == "include":
+            files = (*within, file.resolve())
+            included = _included(folder, rest)
+            if included is None or any(found in files for found in included):
+                yield blocks
+            else:
+                for found in included:
+                    yield from _conditions_in(found, blocks, folder, files)
         elif key and not key.startswith("#") and key not in _HARMLESS:
             yield blocks
 
 
-def _included(file: Path, pattern: str) -> Iterable[Path]:
-    path = expanded(file.parent / pattern) if not pattern.startswith("~") else expanded(Path(pattern))
-    return Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+def _included(folder: Path, patterns: str) -> list[Path] | None:
+    """Return the files that an Include names, or None if its patterns cannot be understood."""
+    try:
+        paths = [folder / expanded(Path(pattern)) for pattern in shlex.split(patterns, comments=True)]
+        return [found.resolve() for path in paths for found in Path(path.anchor).glob(str(path.relative_to("/")))]
+    except (BadFile, OSError, RuntimeError, ValueError, IndexError, NotImplementedError):
+        return None
 
 
 def _options_of_ssh(host: Host) -> dict[str, list[str]]:

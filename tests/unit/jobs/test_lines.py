@@ -93,7 +93,28 @@ def test_what_was_printed_before_many_hosts_were_asked_is_not_held_longer_for_a_
     assert 0.15 < time.monotonic() - began < 2.0
 
 
-def test_the_first_lines_of_many_hosts_are_not_held_once_all_have_sent_some() -> None:
+def test_the_first_lines_of_many_hosts_wait_for_one_that_takes_long_to_send_its_old_ones() -> None:
+    """Only for that: they are not held as long as later lines are."""
+    news: Inbox[Item | None] = Inbox(1000)
+    first = _FirstLines(3)
+    first.started.set()
+    began, now = time.monotonic(), time.time() + 10
+    news.put([line(now, "b")])
+
+    def print_old_lines() -> None:
+        for number in range(10):
+            news.put([line(number, "a")])
+            time.sleep(0.05)
+
+    threading.Thread(target=print_old_lines, daemon=True).start()
+    batches = _in_order(news, 3, 5.0, first)
+    assert [item.time for item in next(batches)] == [*range(10)]
+    assert time.monotonic() - began < 2.0
+    news.put([None, None, None])
+    assert [item.time for item in next(batches)] == [now]
+
+
+def test_the_first_lines_of_many_hosts_are_not_held_once_all_have_sent_all_of_them() -> None:
     news: Inbox[Item | None] = Inbox(1000)
     now = time.time() + 10
     a, b = line(now, "a"), line(now + 1, "b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -40,6 +41,22 @@ def test_reading_and_sending_end_after_the_limit(ends: tuple[ReadAhead, socket.s
     with pytest.raises(BlockingIOError):
         while True:
             reading.send(b"x" * 65536)
+
+
+class Refusing(socket.socket):
+    """A socket on a system that takes no limit in this form."""
+
+    def setsockopt(self, *_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+
+def test_reading_ends_after_the_limit_where_the_kernel_refuses_it() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, Refusing(fileno=ours.detach()) as refusing:
+        reading = ReadAhead(refusing)
+        reading.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            reading.recv(1)
 
 
 def test_the_kernel_keeps_the_limit_so_that_reading_is_one_system_call() -> None:
