@@ -89,22 +89,26 @@ STEP = r"global step (\d+)"
 @pytest.mark.parametrize(
     ("name", "logs", "killed", "restarted"),
     [
-        ("digits-multi-worker", "worker/0", "worker/1", {"worker/0": 1, "worker/1": 1, "worker/2": 1}),
-        ("digits-ps", "chief/0", "ps/1", {"chief/0": 1, "ps/1": 1}),
-        pytest.param("digits-ps", "chief/0", "worker/1", {"worker/1": 1}, marks=slow),
-        pytest.param("digits-ps", "chief/0", "chief/0", {"chief/0": 1}, marks=slow),
-        pytest.param("digits-mirrored", "worker/0", "worker/0", {"worker/0": 1}, marks=slow),
+        ("digits-multi-worker", "worker/0", "worker/1", [{"worker/0": 1, "worker/1": 1, "worker/2": 1}]),
+        # The chief fails again if the workers are slow to connect to the ps again (TF_COORDINATOR_IGNORE_...).
+        ("digits-ps", "chief/0", "ps/1", [{"chief/0": 1, "ps/1": 1}, {"chief/0": 2, "ps/1": 1}]),
+        pytest.param("digits-ps", "chief/0", "worker/1", [{"worker/1": 1}], marks=slow),
+        pytest.param("digits-ps", "chief/0", "chief/0", [{"chief/0": 1}], marks=slow),
+        pytest.param("digits-mirrored", "worker/0", "worker/0", [{"worker/0": 1}], marks=slow),
     ],
 )
 def test_training_continues_from_its_backup_when_a_task_is_killed(
-    name: str, logs: str, killed: str, restarted: dict[str, int], jobs: Jobs, tmp_path: Path
+    name: str, logs: str, killed: str, restarted: list[dict[str, int]], jobs: Jobs, tmp_path: Path
 ) -> None:
-    """With a coordinator only the killed worker restarts; in a group of workers all of them restart."""
+    """With a coordinator only the killed worker restarts; in a group of workers all of them restart.
+
+    ``restarted``: the numbers of restarts that may be seen, by task.
+    """
     training = example(jobs, tmp_path, name, "--epochs 10", "--epochs 30")
     training.wait_for_number(EPOCH, logs, 1)
     training.kill(killed)
     training.assert_succeeds()
-    assert training.restarts() == restarted
+    assert training.restarts() in restarted
     epochs = training.numbers(EPOCH, logs)
     assert (epochs.count(1), epochs[-1]) == (1, 30), "it did not restore anything"
 
