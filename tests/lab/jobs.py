@@ -20,7 +20,7 @@ from typing import Any
 from tests.lab.labs import TFCTL, Lab
 
 #: Lists what a job could leave on a host: files, units, mounts, ports, processes. It omits what a login creates, and
-#: tfctl.slice and directories of the node part, which stay.
+#: tfctl.slice and directories of the node part, which stay. ps prints a process that is just ending as [NAME].
 LIST_TRACES = r"""
 find /run/tfctl /run/systemd/system /run/systemd/transient /etc/systemd/system /var/lib/tfctl /srv/tfctl \
     -not -path '*/__pycache__*' -not -name 'session-*' -not -path /run/tfctl/lock \
@@ -29,7 +29,7 @@ systemctl list-units --all --plain --no-legend --type=service,slice,timer,mount,
     awk '{print $1, $2, $3}' | grep -Ev '^(user|session|run-user)|^systemd-|^run-credentials|^tfctl.slice' | sort
 grep -Ev ' /run/(user|credentials)/' /proc/mounts | cut -d' ' -f2,3 | sort
 ss -ltnH | awk '{print $4}' | sort
-ps -e -o user=,args= | grep -Ev '^ops|ssh|sd-pam|systemd|ps -e|sudo|sort|grep|awk|sh -c|kworker' | sort
+ps -e -o user=,args= | grep -Ev '^\S+ +\[|^ops|ssh|sd-pam|systemd|ps -e|sudo|sort|grep|awk|sh -c|kworker' | sort
 """
 
 
