@@ -6,6 +6,7 @@ import json
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from records import make_record
 from tfctl.errors import Unreachable
 from tfctl.jobs.inbox import Inbox
 from tfctl.jobs.journal import Gap, HostJournal, Item, Line, Query
-from tfctl.jobs.logs import _FirstLines, _Follower, _in_order, _last, _open_all
+from tfctl.jobs.logs import _Arrival, _FirstLines, _Follower, _in_order, _last, _open_all
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -95,23 +96,16 @@ def test_what_was_printed_before_many_hosts_were_asked_is_not_held_longer_for_a_
 
 def test_the_first_lines_of_many_hosts_wait_for_one_that_takes_long_to_send_its_old_ones() -> None:
     """Only for that: they are not held as long as later lines are."""
-    news: Inbox[Item | None] = Inbox(1000)
     first = _FirstLines(3)
     first.started.set()
-    began, now = time.monotonic(), time.time() + 10
-    news.put([line(now, "b")])
-
-    def print_old_lines() -> None:
-        for number in range(10):
-            news.put([line(number, "a")])
-            time.sleep(0.05)
-
-    threading.Thread(target=print_old_lines, daemon=True).start()
-    batches = _in_order(news, 3, 5.0, first)
-    assert [item.time for item in next(batches)] == [*range(10)]
-    assert time.monotonic() - began < 2.0
-    news.put([None, None, None])
-    assert [item.time for item in next(batches)] == [now]
+    old, new = [line(number, "a") for number in range(10)], line(time.time() + 10, "b")
+    waiting: dict[str, deque[_Arrival]] = {"b": deque([_Arrival(0.0, new)]), "a": deque()}
+    for number, each in enumerate(old):
+        waiting["a"].append(_Arrival(number * 0.05, each))
+        assert first.take(waiting, number * 0.05) == []
+    assert first.take(waiting, 0.5) == []
+    assert first.take(waiting, 0.56) == old
+    assert [arrival.item for arrival in waiting["b"]] == [new]
 
 
 def test_the_first_lines_of_many_hosts_are_not_held_once_all_have_sent_all_of_them() -> None:
