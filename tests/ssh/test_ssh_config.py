@@ -152,6 +152,11 @@ def test_settings_of_an_ssh_config_are_applied(tmp_path: Path) -> None:
         "Include ~no-such-user/config",
         "Include more",
         "Include conf.d/*",
+        "Include",
+        "Include %d/.ssh/beside",
+        "Include ${HOME}/.ssh/beside",
+        r"Include wi\th*",
+        "Include be#side",
     ],
 )
 def test_an_ssh_config_that_may_affect_the_host_is_resolved_by_ssh(

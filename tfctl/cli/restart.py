@@ -74,7 +74,7 @@ def restart(
                 typer.echo(planned)
             return 0
         attempt = _task(opened) if opened.task else _whole(opened)
-        alive = running_tasks(state) if opened.task else [task.name for task in state.tasks]
+        alive = {*running_tasks(state), task_of(opened).name} if opened.task else [task.name for task in state.tasks]
         with detaching(state.job):
             if not as_json:
                 typer.echo(state.job, err=follow)

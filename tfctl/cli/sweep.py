@@ -25,7 +25,7 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
-from tfctl.cli.wait import detaching, reporting_the_outcome, sentence
+from tfctl.cli.wait import detaching, reporting_the_outcome, running_tasks, sentence
 from tfctl.cli.which import lay_out
 from tfctl.errors import Busy, Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.wording import counted, plain
@@ -165,9 +165,9 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
         return known
     if entry.run:
         with Fleet(layout.hosts) as fleet:
-            attempt = _started_before(fleet, entry)
-            if attempt is not None:
-                return _waited(fleet, entry, attempt, known, path)
+            state = _started_before(fleet, entry)
+            if state is not None:
+                return _waited(fleet, entry, state.attempt, known, path, running_tasks(state))
 
     def note(job: Job) -> None:
         nonlocal entry, known
@@ -185,11 +185,11 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
                 raise Busy(error.message, remedy) from None
             say_error(error)
             return known
-        return _waited(ready.fleet, entry, job.attempt, known, path, alive=[task.name for task in job.tasks])
+        return _waited(ready.fleet, entry, job.attempt, known, path, [task.name for task in job.tasks])
 
 
-def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
-    """Return the attempt that an earlier call has started, if it runs or has succeeded."""
+def _started_before(fleet: Fleet, entry: SweepRun) -> JobState | None:
+    """Return the state of the attempt that an earlier call has started, if it runs or has succeeded."""
     from tfctl.jobs import show
 
     try:
@@ -198,7 +198,7 @@ def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
         return None
     guard = state.record.guard
     ours = entry.run in (state.record.run, guard.origin if guard else "")
-    return state.attempt if ours and (not state.over or state.state == "succeeded") else None
+    return state if ours and (not state.over or state.state == "succeeded") else None
 
 
 def _runs(layout: Layout) -> bool:
@@ -212,7 +212,7 @@ def _runs(layout: Layout) -> bool:
 
 
 def _waited(
-    fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path, alive: Collection[TaskName] = ()
+    fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path, alive: Collection[TaskName]
 ) -> SweepResults:
     from tfctl.jobs.wait import Deleted, wait
     from tfctl.report.read import read

@@ -391,10 +391,10 @@ class _FirstLines:
         self._due = math.inf
 
     def take(self, waiting: dict[str, deque[_Arrival]], now: float) -> list[Item]:
-        """Take these lines out of ``waiting`` once every host that has sent some has sent all of them, and either all
-        hosts have, or these lines have been held long enough.
+        """Take these lines out of ``waiting`` and return them, but nothing as long as they are to be held.
 
-        Return nothing before.
+        They are held until each host that has sent any has sent all its old ones, and either every host has sent some
+        or the hold is over.
         """
         self._hosts.update(waiting)
         if not waiting:

@@ -78,9 +78,10 @@ def wait(
     The guards of the job clean up. Where one of them is missing, as after a reboot of its host, this function does so.
 
     The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
-    gets each state. ``answers``: see `changes`. ``alive``: the tasks that ran before the call. Those that the guards
-    stop before the first answer are reported as well. Raise Unreachable if no host has answered for 30 s, Deleted if
-    all answer and none knows the job, and NotFound if the end of the job depends on a host that the fleet lacks.
+    gets each state. ``answers``: see `changes`. ``alive``: the tasks known to have been started, or seen running,
+    before the call. Those of them that the guards stop before the first answer are reported as well. Raise Unreachable
+    if no host has answered for 30 s, Deleted if all answer and none knows the job, and NotFound if the end of the job
+    depends on a host that the fleet lacks.
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout

@@ -12,9 +12,9 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from . import guards, jobstore, names
 from .asuser import as_user
@@ -30,14 +30,14 @@ _DIRECTORY = f"{names.RUN_DIR}/reserved"
 _LOCK_TIMEOUT_S = 30.0
 #: How long (s) removing an attempt may take.
 _REMOVAL_S = 300.0
-#: How long (s) another start may write its files, mostly the copy of the code: the patience of requests that must not
-#: fail because of it.
-LONGEST_S = 330.0
+#: How long (s) another start may hold the lock: it creates its output directory and copies its code. The patience of
+#: requests that must not fail because of it.
+LONGEST_S = 360.0
 
 
 class Reservation(NamedTuple):
-    """What a start makes. ``stored``: the code's digest if it was new here; ``made``: the output directories created,
-    outermost first. ``guard``: whether the start makes a guard. ``by``: who starts, from `take` on."""
+    """What a start makes. ``stored``: the code's digest if it was new here; ``made``: the directories that it creates
+    for its output, outermost first. ``guard``: whether the start makes a guard. ``by``: who starts, from `take` on."""
 
     job: str
     attempt: int
@@ -179,24 +179,31 @@ def undo(system: System, reservation: Reservation) -> None:
 
 
 def undo_preparation(system: System, reservation: Reservation) -> None:
-    """Remove what a start makes before it takes its reservation: new code, and directories that are still empty."""
+    """Remove new code that no attempt here has, and directories that are empty and not for the output of an attempt."""
     if reservation.stored and not _is_used(system, reservation.stored):
         from . import code  # slow to import, for it needs tarfile
 
         code.discard(system, reservation.stored)
     if reservation.made:
+        needed = [system.at(str(record["output"])) for record in _records(system) if record.get("output")]
+        needed += [parent for output in needed for parent in output.parents]
+        unneeded = [made for made in map(Path, reservation.made) if made not in needed]
         with contextlib.suppress(RequestRefused):
-            as_user(system, lambda: _remove_empty(reservation.made))
+            as_user(system, lambda: _remove_empty(unneeded))
 
 
 def _is_used(system: System, digest: str) -> bool:
     """Return whether an attempt here has this code: the next attempt of its job needs it."""
-    records = (
-        jobstore.read_json(system.at(names.record_file(job, attempt)))
-        for job in jobstore.directories(system)
-        for attempt in jobstore.attempts(system, job)
-    )
-    return any(record is not None and record.get("code") == digest for record in records)
+    return any(record.get("code") == digest for record in _records(system))
+
+
+def _records(system: System) -> Iterator[dict[str, Any]]:
+    """Yield the record of each attempt here."""
+    for job in jobstore.directories(system):
+        for attempt in jobstore.attempts(system, job):
+            record = jobstore.read_json(system.at(names.record_file(job, attempt)))
+            if record is not None:
+                yield record
 
 
 def _all(system: System) -> Iterator[tuple[Reservation, bool]]:
@@ -237,6 +244,7 @@ def _flock(descriptor: int, how: int) -> bool:
     return True
 
 
-def _remove_empty(directories: tuple[str, ...]) -> None:
+def _remove_empty(directories: Sequence[Path]) -> None:
     for directory in reversed(directories):
-        Path(directory).rmdir()
+        with contextlib.suppress(FileNotFoundError):  # the start ended before it created it
+            directory.rmdir()

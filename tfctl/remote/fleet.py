@@ -116,7 +116,7 @@ class Fleet:
             if isinstance(outcome.error, Defect) or len(outcomes) == count:
                 over.set()
 
-        self.begin(work, done, chosen)
+        self.begin(work, done, {host.name: host for host in chosen}.values())
         # Wake once a second, because Ctrl-C does not end a wait that is just about to begin.
         while chosen and not over.wait(1.0):
             pass
@@ -171,8 +171,13 @@ class Fleet:
                     self._drop(connection)
 
         # More threads would only wait for their turn to connect.
-        for _ in range(min(MOST, len(chosen))):
-            start()
+        for started in range(min(MOST, len(chosen))):
+            try:
+                start()
+            except RuntimeError:  # no more threads can be started
+                if not started:
+                    raise
+                break
 
     def prepare(self) -> None:
         """Start to connect to all hosts, and return. A host that cannot be reached raises when it is used."""

@@ -188,9 +188,13 @@ def _conditions_in(file: Path, outer: _Blocks, folder: Path, within: tuple[Path,
 
 
 def _included(folder: Path, patterns: str) -> list[Path] | None:
-    """Return the files that an Include names, or None if its patterns cannot be understood."""
+    """Return the files that an Include names, or None if only ssh can tell which ones these are."""
     try:
-        paths = [folder / expanded(Path(pattern)) for pattern in shlex.split(patterns, comments=True)]
+        words = shlex.split(patterns, comments=True)
+        # ssh knows tokens, variables and escapes here, and does not end a word at # as shlex does.
+        if not words or re.search(r"[%$\\]|\S#", patterns):
+            return None
+        paths = [folder / expanded(Path(word)) for word in words]
         return [found.resolve() for path in paths for found in Path(path.anchor).glob(str(path.relative_to("/")))]
     except (BadFile, OSError, RuntimeError, ValueError, IndexError, NotImplementedError):
         return None

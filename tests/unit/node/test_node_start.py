@@ -31,7 +31,7 @@ from node_tree import (
 from tfctl.node import names
 from tfctl.node.asuser import as_user
 from tfctl.node.disks import size_mib
-from tfctl.node.reservations import Reservation, lock, take
+from tfctl.node.reservations import Reservation, lock, take, undo_preparation
 from tfctl.node.session import NodeSession, RequestRefused
 from tfctl.node.system import System
 
@@ -348,6 +348,25 @@ def test_a_refused_start_leaves_the_output_directory_to_the_start_that_holds_the
         assert output.is_dir()
         second.hang_up()
     assert not output.exists()
+
+
+def test_an_undone_start_leaves_the_output_directory_to_another_job_that_has_the_same(tree: Tree) -> None:
+    output = tree / "srv/tfctl/digits"
+    with tree.start() as first, tree.start("other") as second:
+        reserve(first, make_plan())
+        reserve(second, make_plan(make_task(job="other"), job="other", output="/srv/tfctl/digits"))
+        first.hang_up()
+        assert output.is_dir()
+        second.ask("go", "started")
+
+
+def test_directories_for_output_are_removed_although_the_start_ended_before_it_created_them_all(tree: Tree) -> None:
+    outer = tree / "srv/tfctl/team"
+    system = System(prefix=str(tree.path), account=ACCOUNT)
+    as_user(system, lambda: (outer / "digits").mkdir(parents=True))
+    made = tuple(map(str, (outer, outer / "digits", outer / "digits/1")))
+    undo_preparation(system, Reservation("digits", 1, RUN, (), (), (), made=made))
+    assert not outer.exists()
 
 
 def waits_for_lock(tree: Tree, pid: int) -> bool:

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
@@ -37,6 +38,8 @@ _LEAVES_S = 15.0
 _LOOK_S = 0.2
 #: Seconds that another host's mark may take to appear on a shared file system.
 _SEEN_S = 2.0
+#: Seconds that the file system of the output directory may take to answer, twice, while other starts wait.
+_OUTPUT_S = 15.0
 
 
 def run(system: System, session: NodeSession, request: wire.StartRequest) -> None:
@@ -304,14 +307,11 @@ def _take_when_unguarded(system: System, plan: Plan, reservation: Reservation) -
 
 
 def _take(system: System, plan: Plan, reservation: Reservation) -> tuple[Reservation, int]:
-    # Only now: a start that is refused must not remove a directory in which another start of the job is about to run.
-    reservation = reservation._replace(made=tuple(_make_output(system, plan)))
+    reservation = reservation._replace(made=_missing_output(system, plan))
+    descriptor = reservations.take(system, reservation)
     try:
-        descriptor = reservations.take(system, reservation)
-    except BaseException:
-        reservations.undo_preparation(system, reservation)
-        raise
-    try:
+        if reservation.made:
+            _make_output(system, plan, reservation.made)
         _remove_previous_attempt(system, plan)
         _write(system, plan)
         _check_loaded(system, plan)
@@ -322,23 +322,40 @@ def _take(system: System, plan: Plan, reservation: Reservation) -> tuple[Reserva
     return reservation, descriptor
 
 
-def _make_output(system: System, plan: Plan) -> list[str]:
-    """Create the output directory as the jobs' user, for this user and its group. Return the directories created."""
+def _missing_output(system: System, plan: Plan) -> tuple[str, ...]:
+    """Return the directories to create for the output, outermost first. Raises RequestRefused."""
     path = system.at(plan.output)
 
-    def make() -> list[str]:
-        made = []
-        for one in [one for one in (path, *path.parents) if not one.exists()][::-1]:
+    def look() -> list[str]:
+        missing = [str(one) for one in (path, *path.parents) if not one.exists()]
+        if not missing:
+            _require_writable(system, plan, path)
+        return missing[::-1]
+
+    return tuple(as_user(system, look, patience=_OUTPUT_S))
+
+
+def _make_output(system: System, plan: Plan, missing: Sequence[str]) -> None:
+    """Create these directories as the jobs' user, for this user and its group. Raises RequestRefused.
+
+    Call it only once the start has its reservation: one that is refused must not remove a directory in which another
+    start of the job is about to run.
+    """
+
+    def make() -> None:
+        for one in map(Path, missing):
             with contextlib.suppress(FileExistsError):  # another host that shares it was faster
                 one.mkdir()
                 one.chmod(0o2770)
-                made.append(str(one))
-        if not os.access(path, os.W_OK | os.X_OK) or not path.is_dir():
-            what = f"user {system.account} cannot write to {plan.output} on {host()}"
-            raise RequestRefused(Exit.PREFLIGHT, what, "chown it to that user")
-        return made
+        _require_writable(system, plan, system.at(plan.output))
 
-    return list(as_user(system, make))
+    as_user(system, make, patience=_OUTPUT_S)
+
+
+def _require_writable(system: System, plan: Plan, path: Path) -> None:
+    if not os.access(path, os.W_OK | os.X_OK) or not path.is_dir():
+        what = f"user {system.account} cannot write to {plan.output} on {host()}"
+        raise RequestRefused(Exit.PREFLIGHT, what, "chown it to that user")
 
 
 def _remove_previous_attempt(system: System, plan: Plan) -> None:
