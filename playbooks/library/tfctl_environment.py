@@ -28,6 +28,7 @@ description:
     environment beside its path and moves it there when it is complete.
   - Installs from O(store) without a network. uv compares each wheel with its hash in O(lock). The modules in
     O(imports) are imported as the user nobody, and must have the given versions.
+  - Deletes what interrupted runs have left, and first waits for a run that is still at work.
   - Points O(link) to the environment. The environment that it pointed to before is kept, older ones are deleted.
   - In check mode, reports what differs (RV(differs)), and whether O(wheels) are needed (RV(build)).
 options:
@@ -80,13 +81,14 @@ def main() -> None:
 
 def install(environment: Environment, act: bool) -> dict[str, object]:
     found, linked = environment.differences(), environment.linked()
-    build = bool(found)
-    if act and build:
+    build, left = bool(found), environment.left_over()
+    if act and (build or left):
         environment.build()
     if act and (build or not linked):
         environment.switch()
     if not linked:
         found.append(f"{environment.link} points elsewhere, or its programs do not find tfctl_runtime or ptxas")
+    found += [f"{each} is of a run that was interrupted, or is still at work" for each in left]
     return {**compared(found), "build": build}
 
 
@@ -108,9 +110,17 @@ class Environment(Installation):
         """Return whether the stack's link points to this environment, and its programs find what they need."""
         return tfctl_links.in_order(self.link, self.path)
 
+    def left_over(self) -> list[Path]:
+        """Return the temporary directories of the stack. No run is at work in them once its lock is free."""
+        return sorted(self.link.parent.glob(f".{self.link.name}-{'[0-9a-f]' * 12}.part"))
+
     def build(self) -> None:
-        """Build the environment; ``path`` exists only once it is complete and verified. Raises ModuleFailed."""
-        with scratch(self.link.with_name(f".{self.link.name}.lock"), f"installs {self.link.name}", self.part):
+        """Build the environment unless it is in order; ``path`` exists only once it is complete and verified.
+
+        Delete what interrupted runs have left. Raises ModuleFailed.
+        """
+        lock = self.link.with_name(f".{self.link.name}.lock")
+        with scratch(lock, f"installs {self.link.name}", self.part, *self.left_over()):
             if self.differences():
                 if tfctl_links.current(self.link) is not None:
                     tfctl_links.refuse_under_a_job(self.link)

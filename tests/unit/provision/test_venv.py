@@ -23,7 +23,7 @@ from ansible.module_utils import tfctl_install, tfctl_links, tfctl_records, tfct
 from ansible.module_utils.tfctl_install import ModuleFailed
 from uv import find_uv_bin
 
-from playbooks.library.tfctl_environment import Environment
+from playbooks.library.tfctl_environment import Environment, install
 
 PYTHON = os.path.realpath(sys.executable)
 # The user nobody could not enter the directories of the tests.
@@ -177,6 +177,21 @@ def test_environment_is_rebuilt_after_a_change(make: Callable[..., Environment])
     environment.build()
     assert environment.differences() == []
     assert (site(environment) / "small/data.txt").read_text() == "1234\n"
+
+
+def test_what_an_interrupted_run_has_left_is_deleted_although_the_environment_is_in_order(
+    make: Callable[..., Environment],
+) -> None:
+    environment = make()
+    install(environment, act=True)
+    for name in (".tf9-0123456789ab.part", ".tf9-ba9876543210.part", ".tf9-mine-0123456789ab.part"):
+        (environment.link.with_name(name) / "old").mkdir(parents=True)
+    found = install(environment, act=False)
+    assert (found["differs"], found["build"], len(environment.left_over())) == (True, False, 2)
+    install(environment, act=True)
+    assert install(environment, act=True)["differs"] is False
+    left = [path.name for path in environment.link.parent.glob("*.part")]
+    assert left == [".tf9-mine-0123456789ab.part"]  # of another stack
 
 
 def test_environment_uses_bytecode_that_was_sent(make: Callable[..., Environment], tmp_path: Path) -> None:
