@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each 
 from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.provision.decide import readings
-from tfctl.provision.decide.wanted import Preferences
-from tfctl.provision.inspection import HostSettings, Inspection, preferences_of, refused
+from tfctl.provision.inspection import ARGUMENTS, HostSettings, Inspection, preferences_of, refused, with_variables
 
 DOCUMENTATION = """
 name: tfctl_decide
@@ -45,29 +43,15 @@ options:
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   preferences: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
-#: The types of Ansible's arguments, by the annotations of HostSettings and Preferences.
-TYPES: dict[str, dict[str, Any]] = {
-    "int": {"type": "int"},
-    "bool": {"type": "bool"},
-    "str": {"type": "str"},
-    "tuple[str, ...]": {"type": "list", "elements": "str"},
-}
-
-
-def arguments_of(settings: type[HostSettings | Preferences]) -> dict[str, dict[str, Any]]:
-    """Return the specification of the arguments that a dataclass has as fields. One without a default is required."""
-    found = {each.name: each for each in fields(settings) if str(each.type) in TYPES}
-    return {name: {**TYPES[str(each.type)], "required": each.default is MISSING} for name, each in found.items()}
-
-
-ARGUMENTS = {**arguments_of(HostSettings), "preferences": {"type": "dict", "options": arguments_of(Preferences)}}
-ARGUMENTS["index_url"]["no_log"] = True  # it may contain a password
 
 
 class ActionModule(ActionBase):
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, given = self.validate_argument_spec(ARGUMENTS)
+        try:  # in provision.yml, the role does not validate its variables
+            _, given = self.validate_argument_spec(ARGUMENTS)
+        except AnsibleActionFail as error:
+            raise AnsibleActionFail(f"Validation of arguments failed: {with_variables(error.message)}") from None
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in given.items()

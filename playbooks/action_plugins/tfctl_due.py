@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
@@ -22,15 +23,26 @@ from tfctl.provision.due import choose, code_digests
 
 #: The directory that contains roles: a link in a checkout, and the only place of the roles in an installed package.
 PLAYBOOKS = Path(__file__).resolve().parents[1]
-#: Digests of the code of all roles. Ansible imports this file once, before it forks a process for each host.
+
+
+@cache
+def load(path: Path) -> dict[str, Any]:
+    return DataLoader().load_from_file(str(path), trusted_as_template=True) or {} if path.exists() else {}
+
+
+# Ansible imports this file once, before it forks a process for each host.
+#: Digests of the code of all roles.
 CODE = code_digests(PLAYBOOKS)
+for file in PLAYBOOKS.glob("roles/*/[dmv]*/*.yml"):  # defaults, meta, vars
+    load(file)
 
 
 class ActionModule(ActionBase):
-    """Arguments: ``roles``, whether the host is to have each role; ``receipts`` of the host; ``full``; ``unskipped``,
-    whether a role runs even if its receipt holds; ``momentary``, for a role, the variables that its receipt does not
-    depend on. The digest uses the defaults of these variables. ``connected``: whether the host needs a role of the last
-    play. It is returned unchanged, for the task that groups the hosts.
+    """Arguments: ``faults``, with which the action fails if there are any; ``roles``, whether the host is to have each
+    role; ``receipts`` of the host; ``full``; ``unskipped``, whether a role runs even if its receipt holds;
+    ``momentary``, for a role, the variables that its receipt does not depend on. The digest uses the defaults of these
+    variables. ``connected``: whether the host needs a role of the last play. It is returned unchanged, for the task
+    that groups the hosts.
 
     Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
     ``drifts``: what has changed on the host since those roles ran, in sentences.
@@ -38,11 +50,14 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
     _requires_connection = False
-    _VALID_ARGS = frozenset(("roles", "receipts", "full", "unskipped", "momentary", "connected"))
+    _VALID_ARGS = frozenset(("faults", "roles", "receipts", "full", "unskipped", "momentary", "connected"))
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         given, variables = self._task.args, task_vars or {}
+        if given.get("faults"):
+            text = "; ".join(fault["message"] for fault in given["faults"])
+            return {**result, "failed": True, "msg": text, "faults": given["faults"]}
         receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
         momentary = given.get("momentary", {})
         roles = [role for role, has in given["roles"].items() if boolean(has)]
@@ -67,9 +82,9 @@ class ActionModule(ActionBase):
         """
         folder = PLAYBOOKS / "roles" / role
         lookup_loader.add_directory(str(folder / "lookup_plugins"))
-        specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-        own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}
-        defaults = self._load(folder / "defaults/main.yml")
+        specs = load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+        own = {**load(folder / "vars/main.yml"), **load(folder / "vars/receipt.yml")}
+        defaults = load(folder / "defaults/main.yml")
         seen = {**defaults, **variables, **own, "role_path": str(folder)}
         lasting = {**seen, **{name: defaults[name] for name in momentary}}
         manages = f"{role}_manages"
@@ -80,6 +95,3 @@ class ActionModule(ActionBase):
             return inputs, now.template(seen[manages])
         except AnsibleError as error:
             raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error
-
-    def _load(self, path: Path) -> dict[str, Any]:
-        return self._loader.load_from_file(str(path), trusted_as_template=True) or {} if path.exists() else {}

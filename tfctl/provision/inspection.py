@@ -5,9 +5,10 @@ Ansible's plugins import this module: standard library and PyYAML only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import re
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tfctl import schema
 from tfctl.errors import TfctlError
@@ -62,6 +63,34 @@ class HostSettings:
     index_url: str = ""
     explain: bool = False
     preferences: Preferences = field(default_factory=Preferences)
+
+
+#: The types of Ansible's arguments, by the annotations of HostSettings and Preferences.
+_TYPES: dict[str, dict[str, Any]] = {
+    "int": {"type": "int"},
+    "bool": {"type": "bool"},
+    "str": {"type": "str"},
+    "tuple[str, ...]": {"type": "list", "elements": "str"},
+}
+#: The variables of the inventory that are not named like the settings.
+_VARIABLES = {"shared": "output_roots", "trees": "python_trees"}
+
+
+def _arguments_of(settings: type[HostSettings | Preferences]) -> dict[str, dict[str, Any]]:
+    """Return the specification of the arguments that a dataclass has as fields. One without a default is required."""
+    found = {each.name: each for each in fields(settings) if str(each.type) in _TYPES}
+    return {name: {**_TYPES[str(each.type)], "required": each.default is MISSING} for name, each in found.items()}
+
+
+#: The specification of the arguments of the action.
+ARGUMENTS = {**_arguments_of(HostSettings), "preferences": {"type": "dict", "options": _arguments_of(Preferences)}}
+ARGUMENTS["index_url"]["no_log"] = True  # it may contain a password
+
+
+def with_variables(text: str) -> str:
+    """Return what Ansible says about the arguments, with the names of the inventory's variables."""
+    named = re.sub(r"(?<=argument ')\w+", lambda name: f"tfctl_{_VARIABLES.get(name[0], name[0])}", text)
+    return named.replace(" found in 'preferences'.", "")
 
 
 class InspectionResult(TypedDict, total=False):

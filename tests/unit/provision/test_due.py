@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from tfctl.errors import Exit
 from tfctl.node.receipts import CheckedReceipt
 from tfctl.provision import ansible
 from tfctl.provision.due import code_digests, digest_of, due
 from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
+from tfctl.provision.faults import ModuleFault
 
 HOLDS = {"web": CheckedReceipt("web", "1"), "db": CheckedReceipt("db", "2")}
 NOW = {"web": "1", "db": "2"}
@@ -153,6 +155,7 @@ def play(tmp_path: Path) -> ansible.Play:
         {
             "name": "Decide",
             "tfctl_due": {
+                "faults": "{{ faults | default([]) }}",
                 "roles": {"note": True, "absent": False},
                 "receipts": "{{ seen.receipts }}",
                 "full": "{{ tfctl_full | default(false) }}",
@@ -199,6 +202,13 @@ def test_role_is_skipped_until_its_inputs_change(play: ansible.Play, tmp_path: P
 
 
 @pytest.mark.extended
+def test_no_role_runs_on_a_host_with_faults(play: ansible.Play) -> None:
+    fault: ModuleFault = {"message": "no sudo", "remedy": "install it", "kind": "unfit"}
+    [host] = ansible.run(replace(play, variables={"faults": [fault]}), lambda _: None).hosts
+    assert (host.failed, host.reason, host.changed) == (True, "no sudo", 0)
+    assert host.faults[0].exit is Exit.PREFLIGHT
+
+
 def test_role_restores_a_file_that_was_changed_and_check_only_reports_it(play: ansible.Play, tmp_path: Path) -> None:
     run(play)
     (tmp_path / "note").write_text("mine")

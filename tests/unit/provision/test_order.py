@@ -22,7 +22,7 @@ from tfctl.provision.order import BATCH, Order, batch_name, order
 from tfctl.provision.results import PlayResult
 
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
-#: A fake of the action tfctl_decide: every host may be provisioned. The user name of an unfit host is "unfit".
+#: A fake of the action tfctl_decide. A host whose operator is "unfit" has a fault.
 DECIDE = """
 from ansible.plugins.action import ActionBase
 
@@ -31,16 +31,19 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         if "unfit" in self._task.args["operators"]:
             faults = [{"message": "no sudo", "remedy": "install it", "kind": "unfit"}]
-            return {**result, "failed": True, "msg": "no sudo", "faults": faults}
+            return {**result, "faults": faults}
         parts = dict.fromkeys(("stack", "gpu", "toolchain", "openmpi", "horovod"))
         return {**result, "seen": {"receipts": []}, "decision": {"operators": [], "output_roots": [], **parts}}
 """
-#: A fake of the action tfctl_due: the role job_host runs on every host.
+#: A fake of the action tfctl_due: the role job_host runs on every host without faults.
 DUE = """
 from ansible.plugins.action import ActionBase
 
 class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
+        faults = self._task.args["faults"]
+        if faults:
+            return {**super().run(tmp, task_vars), "failed": True, "msg": faults[0]["message"], "faults": faults}
         role = {"reason": "a test", "digest": "1", "manages": {}}
         connected = self._task.args["connected"]
         return {**super().run(tmp, task_vars), "roles": {"job_host": role}, "drifts": [], "connected": connected}

@@ -18,6 +18,24 @@ LOCAL = "ansible_connection=local ansible_user=root ansible_python_interpreter={
 AWAY = "ansible_host=127.0.0.1 ansible_port=9 ansible_user=root"
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("tfctl_uid=many", "argument 'tfctl_uid' is of type str and we were unable to convert to int"),
+        ("tfctl_horovod=perhaps", "argument 'tfctl_horovod' is of type str and we were unable to convert to bool"),
+    ],
+)
+def test_preflight_names_a_setting_of_the_wrong_type(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
+) -> None:
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(f"here {LOCAL} tfctl_stack=none {setting}\n")
+    assert main.run(["preflight", str(inventory), "-o", "json"]) == 3
+    [host] = json.loads(capsys.readouterr().out)["hosts"]
+    assert [(said in fault["message"], fault["exit"]) for fault in host["faults"]] == [(True, 3)], host["faults"]
+    assert host["faults"][0]["remedy"] == "correct it in the inventory"
+
+
 def test_preflight_reports_all_faults_of_all_hosts_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inventory = tmp_path / "hosts.ini"
     inventory.write_text(f"here {LOCAL} tfctl_uid=5000 tfctl_stack=tf9.9\naway {AWAY}\n")
