@@ -264,6 +264,21 @@ def test_lab_supervisor_restarts_its_node_only_after_a_reboot(tmp_path: Path, st
     assert all((group / "cgroup.procs").read_text().strip().isdigit() for group in groups)
 
 
+def test_lab_supervisor_creates_its_cgroup_although_a_sweep_removes_the_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two calls of mkdir fail, as it does when the parent disappears between its two steps."""
+    fake = tmp_path / "bin/mkdir"
+    fake.parent.mkdir()
+    fake.write_text(
+        f"#!/bin/sh\necho >> {tmp_path}/calls; [ $(wc -l < {tmp_path}/calls) -gt 2 ] && exec /bin/mkdir $@\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
+    done = subprocess.run(boot.supervised(["true"], "x", [tmp_path / "a/x"]), timeout=20)
+    assert (done.returncode, (tmp_path / "a/x/cgroup.procs").exists()) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("present", "wanted"),
     [

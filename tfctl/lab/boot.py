@@ -15,10 +15,12 @@ _SUPERVISOR = "tfctl-lab-supervisor"
 _FUSE = Path("/dev/fuse")
 # Keep /tmp on disk, as on most machines: the default, a tmpfs of a tenth of the memory, is too small for pip.
 _ENVIRONMENT = "export SYSTEMD_NSPAWN_TMPFS_TMP=0 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"
-# With --keep-unit, systemd-nspawn exits with 133 when the node reboots and expects to be started again.
+# With --keep-unit, systemd-nspawn exits with 133 when the node reboots and expects to be started again. mkdir is tried
+# again, because another node that is swept meanwhile removes the parent directory while it is empty.
 _SCRIPT = (
     f"{_ENVIRONMENT}; shift; "
-    'while [ "$1" != -- ]; do mkdir -p "$1" && echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; '
+    'while [ "$1" != -- ]; do for _ in 1 2 3 4 5 6 7 8 9; do mkdir -p "$1" && break; done; '
+    'echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; '
     'while :; do "$@"; status=$?; [ "$status" -eq 133 ] || exit "$status"; done'
 )
 _UNIT = ("Delegate=yes", "KillMode=mixed", "TasksMax=infinity", "Slice=machine.slice")
