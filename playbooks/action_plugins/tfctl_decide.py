@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 
 # Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
@@ -24,8 +25,8 @@ short_description: Report everything that prevents what a host is to become, and
 description:
   - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Returns C(seen), the facts,
     C(decision), what was chosen, and C(requirements), what the role requirements installs. If the host cannot be
-    provisioned, returns C(faults) instead of a decision, each with its remedy, for tfctl_report_faults. In both cases,
-    returns C(compared) for the action tfctl_compare_hosts. The classes in tfctl/provision/decide document them.
+    provisioned, returns C(faults) instead of a decision, each with its remedy, for tfctl_report_faults or tfctl_due. In
+    both cases, returns C(compared) for tfctl_compare_hosts. The classes in tfctl/provision/decide document them.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
   shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
@@ -48,10 +49,10 @@ options:
 class ActionModule(ActionBase):
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        try:  # in provision.yml, the role does not validate its variables
-            _, given = self.validate_argument_spec(ARGUMENTS)
-        except AnsibleActionFail as error:
-            raise AnsibleActionFail(f"Validation of arguments failed: {with_variables(error.message)}") from None
+        validated = ArgumentSpecValidator(ARGUMENTS).validate(self._task.args)
+        given, wrong = validated.validated_parameters, validated.error_messages
+        if wrong:  # in provision.yml, the role does not validate its variables
+            raise AnsibleActionFail("\n".join(["Validation of arguments failed:", *map(with_variables, wrong)]))
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in given.items()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
@@ -23,18 +22,8 @@ from tfctl.provision.due import choose, code_digests
 
 #: The directory that contains roles: a link in a checkout, and the only place of the roles in an installed package.
 PLAYBOOKS = Path(__file__).resolve().parents[1]
-
-
-@cache
-def load(path: Path) -> dict[str, Any]:
-    return DataLoader().load_from_file(str(path), trusted_as_template=True) or {} if path.exists() else {}
-
-
-# Ansible imports this file once, before it forks a process for each host.
-#: Digests of the code of all roles.
+#: Digests of the code of all roles. Ansible imports this file once, before it forks a process for each host.
 CODE = code_digests(PLAYBOOKS)
-for file in PLAYBOOKS.glob("roles/*/[dmv]*/*.yml"):  # defaults, meta, vars
-    load(file)
 
 
 class ActionModule(ActionBase):
@@ -82,9 +71,9 @@ class ActionModule(ActionBase):
         """
         folder = PLAYBOOKS / "roles" / role
         lookup_loader.add_directory(str(folder / "lookup_plugins"))
-        specs = load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-        own = {**load(folder / "vars/main.yml"), **load(folder / "vars/receipt.yml")}
-        defaults = load(folder / "defaults/main.yml")
+        specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+        own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}
+        defaults = self._load(folder / "defaults/main.yml")
         seen = {**defaults, **variables, **own, "role_path": str(folder)}
         lasting = {**seen, **{name: defaults[name] for name in momentary}}
         manages = f"{role}_manages"
@@ -95,3 +84,6 @@ class ActionModule(ActionBase):
             return inputs, now.template(seen[manages])
         except AnsibleError as error:
             raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error
+
+    def _load(self, path: Path) -> dict[str, Any]:
+        return self._loader.load_from_file(str(path), trusted_as_template=True) or {} if path.exists() else {}

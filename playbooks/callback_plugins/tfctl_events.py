@@ -121,4 +121,5 @@ def diffs_of(result: dict[str, Any]) -> list[Any]:
 
 def named(task: Any) -> dict[str, str]:
     # Use the role object, because the task's name may already start with the role's name.
-    return {"role": task._role.get_name() if task._role else "", "task": task.name or task.action}
+    own = "preflight" if task.action == "tfctl_due" else ""  # it reports what the role preflight has found
+    return {"role": task._role.get_name() if task._role else own, "task": task.name or task.action}

@@ -55,7 +55,7 @@ EXAMPLES = """
 """
 
 RETURN = """
-differs: {type: bool, returned: success, description: Whether the environment was or is to be built.}
+differs: {type: bool, returned: success, description: 'Whether something was or is to be built, linked or deleted.'}
 build: {type: bool, returned: success, description: Whether O(wheels) are needed for that.}
 """
 
@@ -84,11 +84,12 @@ def install(environment: Environment, act: bool) -> dict[str, object]:
     build, left = bool(found), environment.left_over()
     if act and (build or left):
         environment.build()
+        linked = environment.linked()
     if act and (build or not linked):
         environment.switch()
     if not linked:
         found.append(f"{environment.link} points elsewhere, or its programs do not find tfctl_runtime or ptxas")
-    found += [f"{each} is of a run that was interrupted, or is still at work" for each in left]
+    found += [f"{each} belongs to a run that was interrupted or is still at work" for each in left]
     return {**compared(found), "build": build}
 
 

@@ -20,8 +20,8 @@ from typing import Any
 from tests.lab.labs import TFCTL, Lab
 
 #: Lists what a job could leave on a host: files, units, mounts, ports, processes. It omits what a login creates, and
-#: tfctl.slice and directories of the node part, which stay. ps prints a process that is about to end as [NAME], and so
-#: it prints one that has ended; its parent, which has not waited for it, is then listed.
+#: tfctl.slice and directories of the node part, which stay. ps prints [NAME] for a process that is about to end, and
+#: for a zombie. The parent of a zombie is listed as well.
 LIST_TRACES = r"""
 find /run/tfctl /run/systemd/system /run/systemd/transient /etc/systemd/system /var/lib/tfctl /srv/tfctl \
     -not -path '*/__pycache__*' -not -name 'session-*' -not -path /run/tfctl/lock \

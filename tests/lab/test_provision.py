@@ -65,7 +65,7 @@ def test_provision_prepares_bare_nodes_and_names_an_unfit_one(pair: Lab) -> None
     assert (hosts["node1"]["failed"], hosts["node1"]["changed"] > 0) == (False, True)
     assert (
         hosts["node2"]["failed"]
-        and hosts["node2"]["task"] == "Report what prevents provisioning, or decide which roles run"
+        and hosts["node2"]["task"] == "preflight: Report what prevents provisioning, or decide which roles run"
     )
     taken = [f"the ID 880 belongs to the {kind} squatter here" for kind in ("user", "group")]
     assert hosts["node2"]["reason"] == "\n".join(taken)

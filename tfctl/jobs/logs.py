@@ -391,10 +391,10 @@ class _FirstLines:
         self._due = math.inf
 
     def take(self, waiting: dict[str, deque[_Arrival]], now: float) -> list[Item]:
-        """Take these lines out of ``waiting`` and return them, but nothing as long as they are to be held.
+        """Take these lines out of ``waiting`` and return them, or nothing while they are held.
 
-        They are held until each host that has sent any has sent all its old ones, and either every host has sent some
-        or the hold is over.
+        They are held until each host that has sent any has sent all its old ones, and either every host has sent some,
+        or all are read and the hold is over.
         """
         self._hosts.update(waiting)
         if not waiting:

@@ -30,6 +30,8 @@ _DIRECTORY = f"{names.RUN_DIR}/reserved"
 _LOCK_TIMEOUT_S = 30.0
 #: How long (s) removing an attempt may take.
 _REMOVAL_S = 300.0
+#: How long (s) the file system of the output directory may take to answer while other starts wait.
+OUTPUT_S = 15.0
 #: How long (s) another start may hold the lock: it creates its output directory and copies its code. The patience of
 #: requests that must not fail because of it.
 LONGEST_S = 360.0
@@ -37,7 +39,8 @@ LONGEST_S = 360.0
 
 class Reservation(NamedTuple):
     """What a start makes. ``stored``: the code's digest if it was new here; ``made``: the directories that it creates
-    for its output, outermost first. ``guard``: whether the start makes a guard. ``by``: who starts, from `take` on."""
+    for its output, outermost first. ``guard``: whether the start makes a guard. ``by``: who starts, from `take` on.
+    ``output``: the output directory of the job."""
 
     job: str
     attempt: int
@@ -49,6 +52,7 @@ class Reservation(NamedTuple):
     made: tuple[str, ...] = ()
     guard: bool = False
     by: str = ""
+    output: str = ""
 
 
 @contextlib.contextmanager
@@ -179,17 +183,18 @@ def undo(system: System, reservation: Reservation) -> None:
 
 
 def undo_preparation(system: System, reservation: Reservation) -> None:
-    """Remove new code that no attempt here has, and directories that are empty and not for the output of an attempt."""
+    """Remove new code that no attempt here has, and directories that are empty and not for the output of other jobs."""
     if reservation.stored and not _is_used(system, reservation.stored):
         from . import code  # slow to import, for it needs tarfile
 
         code.discard(system, reservation.stored)
     if reservation.made:
-        needed = [system.at(str(record["output"])) for record in _records(system) if record.get("output")]
-        needed += [parent for output in needed for parent in output.parents]
+        outputs = [one.output for one in live(system) if one.job != reservation.job]
+        outputs += [record.get("output", "") for record in _records(system) if record.get("job") != reservation.job]
+        needed = [path for output in map(system.at, filter(None, outputs)) for path in (output, *output.parents)]
         unneeded = [made for made in map(Path, reservation.made) if made not in needed]
         with contextlib.suppress(RequestRefused):
-            as_user(system, lambda: _remove_empty(unneeded))
+            as_user(system, lambda: _remove_empty(unneeded), patience=OUTPUT_S)
 
 
 def _is_used(system: System, digest: str) -> bool:
@@ -232,7 +237,7 @@ def _read(path: Path) -> Reservation | None:
     return Reservation(
         fields["job"], fields["attempt"], fields["run"], tuple((role, index) for role, index in fields["tasks"]),
         tuple(fields["ports"]), tuple(fields["gpus"]), fields["stored"], tuple(fields["made"]),
-        fields.get("guard", False), fields.get("by", ""),
+        fields.get("guard", False), fields.get("by", ""), fields.get("output", ""),
     )  # fmt: skip
 
 

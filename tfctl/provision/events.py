@@ -155,7 +155,7 @@ class Collector:
         host, state, result = message["host"], message["state"], message["result"]
         known = self._hosts[host]
         warnings = [without_passwords(str(text)) for text in result.get("warnings", [])]
-        self.worked |= message["role"] not in ("", _INSPECTION) and state != "skipped"
+        self.worked |= message["role"] != _INSPECTION and state != "skipped"
         if state in ("failed", "unreachable"):
             faults = faults_of(result, host, state == "unreachable", self.variables)
             failed, unreachable = state == "failed", state == "unreachable"

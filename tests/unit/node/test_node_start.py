@@ -360,6 +360,18 @@ def test_an_undone_start_leaves_the_output_directory_to_another_job_that_has_the
         second.ask("go", "started")
 
 
+def test_an_undone_start_leaves_the_output_directory_to_a_start_that_has_only_a_reservation(tree: Tree) -> None:
+    output = tree / "srv/tfctl/digits"
+    system = System(prefix=str(tree.path), account=ACCOUNT)
+    as_user(system, output.mkdir)
+    descriptor = take(system, Reservation("other", 1, "r2", (), (), (), output="/srv/tfctl/digits"))
+    undo_preparation(system, Reservation("digits", 1, RUN, (), (), (), made=(str(output),)))
+    assert output.is_dir()
+    os.close(descriptor)
+    undo_preparation(system, Reservation("digits", 1, RUN, (), (), (), made=(str(output),)))
+    assert not output.exists()
+
+
 def test_directories_for_output_are_removed_although_the_start_ended_before_it_created_them_all(tree: Tree) -> None:
     outer = tree / "srv/tfctl/team"
     system = System(prefix=str(tree.path), account=ACCOUNT)

@@ -201,14 +201,14 @@ def test_role_is_skipped_until_its_inputs_change(play: ansible.Play, tmp_path: P
     assert (tmp_path / "note").read_text() == "two"
 
 
-@pytest.mark.extended
 def test_no_role_runs_on_a_host_with_faults(play: ansible.Play) -> None:
     fault: ModuleFault = {"message": "no sudo", "remedy": "install it", "kind": "unfit"}
     [host] = ansible.run(replace(play, variables={"faults": [fault]}), lambda _: None).hosts
-    assert (host.failed, host.reason, host.changed) == (True, "no sudo", 0)
+    assert (host.failed, host.task, host.reason, host.changed) == (True, "preflight: Decide", "no sudo", 0)
     assert host.faults[0].exit is Exit.PREFLIGHT
 
 
+@pytest.mark.extended
 def test_role_restores_a_file_that_was_changed_and_check_only_reports_it(play: ansible.Play, tmp_path: Path) -> None:
     run(play)
     (tmp_path / "note").write_text("mine")

@@ -89,8 +89,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("playbooks/action_plugins", "roles/job_host/tasks", "roles/ssh_mesh/tasks"):
         (tmp_path / name).mkdir(parents=True)
     names = ("provision.yml", "tasks", "vars", "module_utils", "callback_plugins", "filter_plugins", "lookup_plugins")
-    compare = ("tfctl_compare_hosts.py", "tfctl_report_faults.py")
-    actions = [f"playbooks/action_plugins/{name}" for name in compare]
+    actions = ["playbooks/action_plugins/tfctl_compare_hosts.py"]
     for name in [*(f"playbooks/{name}" for name in names), *actions, "roles/preflight"]:
         (tmp_path / name).symlink_to(real / name)
     (tmp_path / "playbooks/roles").symlink_to("../roles")

@@ -22,10 +22,13 @@ AWAY = "ansible_host=127.0.0.1 ansible_port=9 ansible_user=root"
     ("setting", "said"),
     [
         ("tfctl_uid=many", "argument 'tfctl_uid' is of type str and we were unable to convert to int"),
-        ("tfctl_horovod=perhaps", "argument 'tfctl_horovod' is of type str and we were unable to convert to bool"),
+        (
+            "tfctl_uid=many tfctl_horovod=no,yes",
+            "argument 'tfctl_horovod' is of type str and we were unable to convert",
+        ),
     ],
 )
-def test_preflight_names_a_setting_of_the_wrong_type(
+def test_preflight_names_settings_of_the_wrong_type(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
 ) -> None:
     inventory = tmp_path / "hosts.ini"

@@ -38,8 +38,6 @@ _LEAVES_S = 15.0
 _LOOK_S = 0.2
 #: Seconds that another host's mark may take to appear on a shared file system.
 _SEEN_S = 2.0
-#: Seconds that the file system of the output directory may take to answer, twice, while other starts wait.
-_OUTPUT_S = 15.0
 
 
 def run(system: System, session: NodeSession, request: wire.StartRequest) -> None:
@@ -276,7 +274,7 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
         plan.job, plan.attempt, plan.run, tuple(task.name for task in plan.tasks),
         tuple(checks.ports(plan)),
         tuple(gpu for task in plan.tasks for gpu in task.gpus),
-        guard=plan.guard is not None,
+        guard=plan.guard is not None, output=plan.output,
     )  # fmt: skip
     try:
         checks.fit(system, plan)
@@ -309,14 +307,17 @@ def _take_when_unguarded(system: System, plan: Plan, reservation: Reservation) -
 def _take(system: System, plan: Plan, reservation: Reservation) -> tuple[Reservation, int]:
     reservation = reservation._replace(made=_missing_output(system, plan))
     descriptor = reservations.take(system, reservation)
+    # Until the guard of the previous attempt is removed, it is not part of what this start undoes.
+    undone = reservation._replace(guard=False)
     try:
         if reservation.made:
-            _make_output(system, plan, reservation.made)
+            reservation = reservation._replace(made=_make_output(system, plan, reservation.made))
+        undone = reservation
         _remove_previous_attempt(system, plan)
         _write(system, plan)
         _check_loaded(system, plan)
     except BaseException:
-        reservations.undo(system, reservation)
+        reservations.undo(system, undone)
         os.close(descriptor)
         raise
     return reservation, descriptor
@@ -332,24 +333,27 @@ def _missing_output(system: System, plan: Plan) -> tuple[str, ...]:
             _require_writable(system, plan, path)
         return missing[::-1]
 
-    return tuple(as_user(system, look, patience=_OUTPUT_S))
+    return tuple(as_user(system, look, patience=reservations.OUTPUT_S))
 
 
-def _make_output(system: System, plan: Plan, missing: Sequence[str]) -> None:
-    """Create these directories as the jobs' user, for this user and its group. Raises RequestRefused.
+def _make_output(system: System, plan: Plan, missing: Sequence[str]) -> tuple[str, ...]:
+    """Create these directories as the jobs' user, for this user and its group. Return those that no one else created.
 
     Call it only once the start has its reservation: one that is refused must not remove a directory in which another
-    start of the job is about to run.
+    start of the job is about to run. Raises RequestRefused.
     """
 
-    def make() -> None:
+    def make() -> list[str]:
+        made = []
         for one in map(Path, missing):
             with contextlib.suppress(FileExistsError):  # another host that shares it was faster
                 one.mkdir()
                 one.chmod(0o2770)
+                made.append(str(one))
         _require_writable(system, plan, system.at(plan.output))
+        return made
 
-    as_user(system, make, patience=_OUTPUT_S)
+    return tuple(as_user(system, make, patience=reservations.OUTPUT_S))
 
 
 def _require_writable(system: System, plan: Plan, path: Path) -> None:
