@@ -23,6 +23,7 @@ from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
+from tfctl.provision.results import causes_of
 from tfctl.provision.run_folder import RunFolder
 
 DOCUMENTATION = """
@@ -95,9 +96,9 @@ class CallbackModule(CallbackBase):
         untold = result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped")
         if untold and not told.get("drifts") and not told.get("warnings"):
             return
-        failed = [item.get("msg", "") for item in result.result.get("results", []) if item.get("failed")]
-        if failed:
-            told["items"] = failed
+        items = result.result.get("results", [])
+        told["items"] = [item.get("msg", "") for item in items if item.get("failed")]
+        told["causes"] = causes_of(str(told.get("msg", "")), result.exception)
         # What a role says with debug is meant for the owner of the host.
         if result.task.action.rpartition(".")[2] == "debug" and state == "ok":
             told["warnings"] = [str(result.result.get("msg", ""))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from tfctl.errors import ErrorObject, Exit, first_of
 from tfctl.provision.explanation import Explanation
@@ -36,10 +36,12 @@ _CLEARER = (
 class TaskResult(TypedDict, total=False):
     """What the callback plugin keeps of a task's result.
 
-    ``items``: the messages of failed items of a loop. ``url``: what get_url or uri was to download.
+    ``causes``: those of ``msg``, which does not contain them. ``items``: the messages of failed items of a loop.
+    ``url``: what get_url or uri was to download.
     """
 
     msg: str
+    causes: list[str]
     faults: list[ModuleFault]
     stderr: str
     stdout: str
@@ -112,6 +114,19 @@ class PlayResult:
         return first_of(host.exit for host in self.hosts if host.exit is not Exit.OK)
 
 
+def causes_of(message: str, error: Any) -> list[str]:
+    """Return what caused a failure, from the outside in, without what its message contains.
+
+    ``error``: the ErrorSummary of ansible-core with this message, or None.
+    """
+    chain, event = [], error and error.event
+    while event:
+        chain.append(event.msg)
+        event = event.chain and event.chain.event
+    after = chain[chain.index(message) + 1 :] if message in chain else []
+    return [cause for cause in after if cause not in message]
+
+
 def faults_of(
     result: TaskResult, host: str, unreachable: bool = False, variables: Mapping[str, str] | None = None
 ) -> tuple[Fault, ...]:
@@ -137,7 +152,13 @@ def _derived(result: TaskResult, host: str, unreachable: bool, variables: Mappin
 
 
 def _lines(result: TaskResult) -> list[str]:
-    texts = [result.get("msg"), result.get("stderr"), result.get("module_stderr"), result.get("censored")]
+    texts = [
+        result.get("msg"),
+        *result.get("causes", []),
+        result.get("stderr"),
+        result.get("module_stderr"),
+        result.get("censored"),
+    ]
     texts += result.get("items", [])
     if result.get("rc", 0) and not result.get("stderr"):
         texts += [result.get("stdout"), result.get("module_stdout")]

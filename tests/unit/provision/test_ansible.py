@@ -8,9 +8,11 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -72,6 +74,24 @@ def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
     assert (folder / "a").read_text() == "x" and not (folder / "b").exists()
     again = ansible.run(play, events.append)
     assert again.changed == 0
+
+
+@pytest.mark.extended
+def test_reason_of_a_failed_task_contains_the_cause_that_ansible_keeps_apart_from_the_message(folder: Path) -> None:
+    """The module unarchive looks at a link that it has not unpacked, because it does not notice that it is missing."""
+    (folder / "file").touch(0o600)
+    os.utime(folder / "file", (0, 0))  # tar compares the time in whole seconds
+    (folder / "link").symlink_to("file")
+    with tarfile.open(folder / "archive", "w") as archive:
+        archive.add(folder / "link", "link")
+        archive.add(folder / "file", "file")
+    (folder / "place").mkdir()
+    shutil.copy2(folder / "file", folder / "place")
+    unpack = {"src": f"{folder}/archive", "dest": f"{folder}/place", "mode": "u=rwX"}
+    playbook(folder, {"name": "Unpack", "ansible.builtin.unarchive": unpack})
+    (host,) = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), print).hosts
+    cause = f"[Errno 2] No such file or directory: {os.fsencode(folder / 'place/link')!r}"
+    assert host.reason.splitlines() == ["Unexpected error when accessing exploded file.", cause]
 
 
 @pytest.mark.extended

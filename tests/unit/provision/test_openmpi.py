@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,13 +61,36 @@ def test_archive_of_a_build_is_deleted_from_its_host_also_by_a_later_run(tmp_pat
             (tmp_path / "mpirun").chmod(mode)
             file.add(tmp_path / "mpirun", name)
     left.touch()
-    tasks = tasks_of("openmpi", "install.yml")
-    for task in tasks:
-        for kind in (name for name in task if name.startswith("ansible.builtin.")):
-            for own in ("owner", "group"):  # tests need no root
-                task[kind].pop(own, None)
+    tasks = installation()
     given = facts(openmpi_built=str(built), openmpi_result=str(left), openmpi_path=str(place))
     play(tmp_path, "openmpi", [given, *tasks])
     assert (place / "bin/mpirun").exists() and not left.exists()
     modes = [(place / name).stat().st_mode & 0o7777 for name in ("bin/mpirun", "lib/libmpi.so")]
     assert modes == [0o755, 0o644]
+
+
+@pytest.mark.extended
+def test_role_replaces_an_installed_build_in_which_only_a_link_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "orterun").touch()
+    (tmp_path / "mpirun").symlink_to("orterun")
+    built, place = tmp_path / "built.tar.gz", tmp_path / "openmpi"
+    with tarfile.open(built, "w:gz") as file:
+        for name in ("orterun", "mpirun"):
+            file.add(tmp_path / name, f"bin/{name}")
+    given = facts(openmpi_built=str(built), openmpi_result=str(tmp_path / "none"), openmpi_path=str(place))
+    play(tmp_path, "openmpi", [given, *installation()])
+    (place / "bin/mpirun").unlink()
+    (place / "bin/foreign").touch()
+    play(tmp_path, "openmpi", [given, *installation()])
+    assert (place / "bin/mpirun").readlink() == Path("orterun")
+    assert sorted(path.name for path in (place / "bin").iterdir()) == ["mpirun", "orterun"]
+
+
+def installation() -> list[dict[str, Any]]:
+    """Return the tasks that install a build, without owner and group: tests need no root."""
+    tasks = tasks_of("openmpi", "install.yml")
+    for task in tasks:
+        for kind in (name for name in task if name.startswith("ansible.builtin.")):
+            for own in ("owner", "group"):
+                task[kind].pop(own, None)
+    return tasks
