@@ -57,7 +57,7 @@ class CallbackModule(CallbackBase):
         # A persistent ssh process must not keep tfctl's pipe open.
         os.set_inheritable(descriptor, False)
         os.set_inheritable(alive, False)
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+        self._file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", closefd=False)
         RunFolder(Path(os.environ["TFCTL_RUN_FOLDER"])).end_with(alive)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
@@ -96,9 +96,8 @@ class CallbackModule(CallbackBase):
         untold = result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped")
         if untold and not told.get("drifts") and not told.get("warnings"):
             return
-        items = result.result.get("results", [])
-        told["items"] = [item.get("msg", "") for item in items if item.get("failed")]
-        told["causes"] = causes_of(str(told.get("msg", "")), result.exception)
+        told["items"] = [item.get("msg", "") for item in items_of(result.result) if item.get("failed")]
+        told["causes"] = causes_of(result.result, result.exception)
         # What a role says with debug is meant for the owner of the host.
         if result.task.action.rpartition(".")[2] == "debug" and state == "ok":
             told["warnings"] = [str(result.result.get("msg", ""))]
@@ -109,14 +108,18 @@ class CallbackModule(CallbackBase):
         self._tell("host", host=result.host.get_name(), **named(result.task), state=state, result=told)
 
     def _tell(self, event: str, **more: object) -> None:
-        self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")
-        self._file.flush()
+        self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")  # and flush it
+
+
+def items_of(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the results of the items of a loop, or the result itself. The `results` of the module dnf are texts."""
+    return [item for item in result.get("results", ()) if isinstance(item, dict)] or [result]
 
 
 def diffs_of(result: dict[str, Any]) -> list[Any]:
     """Return the diffs of a task's result, or of those items of its loop that have changed."""
-    items = [item for item in result.get("results", [result]) if item.get("changed") or item.get("failed")]
-    diffs = [item["diff"] for item in items if item.get("diff")]
+    items = items_of(result)
+    diffs = [each["diff"] for each in items if each.get("diff") and (each.get("changed") or each.get("failed"))]
     return [each for diff in diffs for each in (diff if isinstance(diff, list) else [diff])]
 
 

@@ -22,6 +22,8 @@ _NOISE = re.compile(
     r"|error while resolving value for '\w+': |the (lookup|filter) plugin '[\w.]+' failed: )+",
     re.IGNORECASE,
 )
+#: What Ansible writes in place of the value of an argument that is not logged.
+_NOT_LOGGED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 #: Messages that say only that something failed.
 _EMPTY = ("non-zero return code", "one or more items failed")
 #: Messages that are unclear or too long, and their replacements.
@@ -36,7 +38,7 @@ _CLEARER = (
 class TaskResult(TypedDict, total=False):
     """What the callback plugin keeps of a task's result.
 
-    ``causes``: those of ``msg``, which does not contain them. ``items``: the messages of failed items of a loop.
+    ``causes``: what `causes_of` returns; not for items of a loop. ``items``: the messages of failed items of a loop.
     ``url``: what get_url or uri was to download.
     """
 
@@ -114,17 +116,26 @@ class PlayResult:
         return first_of(host.exit for host in self.hosts if host.exit is not Exit.OK)
 
 
-def causes_of(message: str, error: Any) -> list[str]:
+def causes_of(result: Mapping[str, Any], error: Any) -> list[str]:
     """Return what caused a failure, from the outside in, without what its message contains.
 
-    ``error``: the ErrorSummary of ansible-core with this message, or None.
+    ``result``: of the task, as callback plugins get it. ``error``: its ErrorSummary, or None. ansible-core may change
+    that type. It does not censor it, so nothing is returned for a task with arguments that are not logged.
     """
-    chain, event = [], error and error.event
+    message = str(result.get("msg") or "")
+    if not message or "censored" in result or _NOT_LOGGED in str(result.get("invocation")):
+        return []
+    told: list[str] = []
+    found = False
+    event = getattr(error, "event", None)
     while event:
-        chain.append(event.msg)
-        event = event.chain and event.chain.event
-    after = chain[chain.index(message) + 1 :] if message in chain else []
-    return [cause for cause in after if cause not in message]
+        text = str(getattr(event, "msg", ""))
+        if found and not any(text in each for each in (message, *told)):
+            told.append(text)
+        found = found or text == message
+        chain = getattr(event, "chain", None)
+        event = chain.event if chain and chain.follow else None
+    return told
 
 
 def faults_of(
@@ -152,16 +163,11 @@ def _derived(result: TaskResult, host: str, unreachable: bool, variables: Mappin
 
 
 def _lines(result: TaskResult) -> list[str]:
-    texts = [
-        result.get("msg"),
-        *result.get("causes", []),
-        result.get("stderr"),
-        result.get("module_stderr"),
-        result.get("censored"),
-    ]
+    texts = [result.get("msg"), result.get("stderr"), result.get("module_stderr"), result.get("censored")]
     texts += result.get("items", [])
     if result.get("rc", 0) and not result.get("stderr"):
         texts += [result.get("stdout"), result.get("module_stdout")]
+    texts += result.get("causes", [])
     lines = [_clearer(_NOISE.sub("", line.strip())) for text in texts for line in str(text or "").splitlines()]
     return [line for line in lines if line and line.lower() not in _EMPTY]
 

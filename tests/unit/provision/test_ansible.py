@@ -8,11 +8,9 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -76,22 +74,64 @@ def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
     assert again.changed == 0
 
 
+#: A module that fails as those of Ansible do that pass on an exception.
+FAILING = """
+from ansible.module_utils.basic import AnsibleModule
+
+module = AnsibleModule({"text": {}, "secret": {"no_log": True}})
+try:
+    try:
+        raise KeyError("cached")
+    except KeyError:
+        open("/nonexistent/file")
+except OSError as error:
+    module.fail_json(msg=module.params["text"], exception=error)
+"""
+
+
 @pytest.mark.extended
-def test_reason_of_a_failed_task_contains_the_cause_that_ansible_keeps_apart_from_the_message(folder: Path) -> None:
-    """The module unarchive looks at a link that it has not unpacked, because it does not notice that it is missing."""
-    (folder / "file").touch(0o600)
-    os.utime(folder / "file", (0, 0))  # tar compares the time in whole seconds
-    (folder / "link").symlink_to("file")
-    with tarfile.open(folder / "archive", "w") as archive:
-        archive.add(folder / "link", "link")
-        archive.add(folder / "file", "file")
-    (folder / "place").mkdir()
-    shutil.copy2(folder / "file", folder / "place")
-    unpack = {"src": f"{folder}/archive", "dest": f"{folder}/place", "mode": "u=rwX"}
-    playbook(folder, {"name": "Unpack", "ansible.builtin.unarchive": unpack})
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ({"text": "out of luck"}, ["out of luck", "[Errno 2] No such file or directory: '/nonexistent/file'"]),
+        ({"text": "no: [Errno 2] No such file or directory: '/nonexistent/file'"}, None),
+        # ansible-core does not censor the exception.
+        ({"text": "out of luck", "secret": "/nonexistent"}, ["out of luck"]),
+    ],
+)
+def test_reason_contains_the_cause_that_ansible_keeps_apart_from_the_message(
+    folder: Path, arguments: dict[str, str], lines: list[str] | None
+) -> None:
+    playbook_with_module(folder, FAILING, arguments)
     (host,) = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), print).hosts
-    cause = f"[Errno 2] No such file or directory: {os.fsencode(folder / 'place/link')!r}"
-    assert host.reason.splitlines() == ["Unexpected error when accessing exploded file.", cause]
+    assert host.reason.splitlines() == (lines or [arguments["text"]])
+
+
+#: A module that returns what ansible.builtin.dnf does.
+INSTALLING = """
+from ansible.module_utils.basic import AnsibleModule
+
+AnsibleModule({}).exit_json(changed=True, results=["Installed: gcc-14"])
+"""
+
+
+@pytest.mark.extended
+def test_change_by_a_module_whose_results_are_texts_is_reported(folder: Path) -> None:
+    playbook_with_module(folder, INSTALLING, {})
+    events: list[Event] = []
+    (host,) = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder, diff=True), events.append).hosts
+    assert host.changed == 1
+    assert [each.state for each in events if isinstance(each, HostDone)] == ["changed"]
+
+
+def playbook_with_module(folder: Path, code: str, arguments: dict[str, str]) -> None:
+    """Make a playbook with a role whose only task is a module of its own."""
+    role = folder / "playbooks/roles/own"
+    for name in ("library", "tasks"):
+        (role / name).mkdir(parents=True)
+    (role / "library/own.py").write_text(code)
+    (role / "tasks/main.yml").write_text(json.dumps([{"name": "Run it", "own": arguments}]))
+    playbook(folder, {"ansible.builtin.include_role": {"name": "own"}})
 
 
 @pytest.mark.extended
