@@ -14,6 +14,7 @@ from typing import NamedTuple, TypedDict
 import tfctl
 
 _NODE = Path(tfctl.__file__).resolve().parent / "node"
+_PROGRAM = _NODE / "bin/tfctl-node"
 #: The modification time of all files on hosts: an archive depends on contents alone.
 _TIME = 1_000_000_000
 
@@ -21,9 +22,10 @@ _TIME = 1_000_000_000
 class NodePart(TypedDict):
     """The node part in the form that the role job_host takes. Paths are on this machine.
 
-    ``digest``: of all files of the tree, 16 hex digits, and the name of its directory on hosts. ``archive``: that
-    directory as .tar.gz. ``files``: each file and directory of the archive as "NAME MODE UID SHA256", with - in place
-    of a directory's hash. ``program``: what sudo runs. ``drop_in``: what systemd adds to the unit of every task.
+    ``digest``: of all files of the tree and the program, 16 hex digits, and the name of the tree's directory on hosts.
+    ``archive``: that directory as .tar.gz. ``files``: each file and directory of the archive as "NAME MODE UID SHA256",
+    with - in place of a directory's hash. ``program``: what sudo runs. ``drop_in``: what systemd adds to the unit of
+    every task.
     """
 
     digest: str
@@ -53,7 +55,7 @@ def pack(folder: Path) -> NodePart:
         "digest": version(),
         "archive": str(archive),
         "files": [f"{name} {entry.mode:04o} 0 {_sha256(entry.content)}" for name, entry in entries.items()],
-        "program": str(_NODE / "bin" / "tfctl-node"),
+        "program": str(_PROGRAM),
         "drop_in": str(_NODE / "10-tfctl.conf"),
     }
 
@@ -62,7 +64,9 @@ def pack(folder: Path) -> NodePart:
 def version() -> str:
     """Return the version that hosts report for this node part: 16 hex digits."""
     digest = hashlib.sha256()
-    for name, (content, mode) in sorted(_tree().items()):
+    # The program is installed elsewhere. A host with another one must not count as up to date.
+    installed = {**_tree(), "bin/tfctl-node": (_PROGRAM.read_bytes(), "0755")}
+    for name, (content, mode) in sorted(installed.items()):
         digest.update(f"{name}\0{mode}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:16]
 

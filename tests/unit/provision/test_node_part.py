@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import ansible as installed_ansible
+import pytest
 
 from tfctl.provision import ansible, node_part
 
@@ -42,6 +43,14 @@ def test_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
     written = first.stat().st_mtime_ns
     node_part.pack(one)
     assert first.stat().st_mtime_ns == written and [*one.iterdir()] == [first]
+
+
+def test_version_depends_on_the_program_that_sudo_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role runs again only if the version or another of its inputs has changed."""
+    before = node_part.version()
+    (tmp_path / "tfctl-node").write_text("#!/usr/bin/python3 -IS\n")
+    monkeypatch.setattr(node_part, "_PROGRAM", tmp_path / "tfctl-node")
+    assert node_part.version.__wrapped__() != before
 
 
 def test_lookup_plugin_finds_tfctl_when_ansible_runs_in_another_environment(tmp_path: Path) -> None:
