@@ -72,6 +72,19 @@ def test_late_cleanup_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
     assert set(hosts.states("late").values()) == {"running"}
 
 
+def test_client_names_what_another_one_has_stopped_when_both_clean_up(hosts: Hosts) -> None:
+    text = "command: [sh, -c, 'test {role} = ps && exec sleep 600; sleep 1']\nroles: {ps: 1, worker: 2}\n"
+    file = hosts.file("both", text)
+    with hosts.delayed("node1", "stop") as (reached, go_on), hosts.begin("start", file, "--wait") as client:
+        wait_until(reached)
+        hosts.heal("node1")
+        other = hosts("wait", "both")
+        go_on()
+        done = client.done()
+    for each in (other, done):
+        assert (each.code, "stopped ps/0, which had nothing left to do" in each.err) == (0, True), each.err
+
+
 @pytest.mark.extended
 def test_late_cleanup_leaves_another_run_alone_that_has_the_same_attempt(hosts: Hosts) -> None:
     """Attempts are counted from 1 again after `prune`."""

@@ -116,9 +116,10 @@ def wait(
         raise Unreachable(f"job {job}: no host has reported its state")
     if not latest.over:
         return latest
-    by_guard = [task for task in latest.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
-    stopped = [] if latest.guarded else clean(fleet, latest, complain, cleaned=cleaned).stopped
-    final = _judged_again(fleet, latest)
+    names, stopped = Cleaned() if latest.guarded else clean(fleet, latest, complain, cleaned=cleaned)
+    final = _seen_again(fleet, latest, {*names} - {task.name for task in stopped})
+    rest = before - {*cleaned} - {task.name for task in stopped}
+    by_guard = [task for task in final.tasks if task.name in rest and task.state == "stopped"]
     if stopped or (by_guard and latest.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
     return final
@@ -322,18 +323,20 @@ def _stop_tasks(fleet: Fleet, ended: JobState, tasks: Mapping[str, Sequence[wire
     return [*stopped, *stop(fleet, ended.job, silent, ended.attempt, ended.run)]
 
 
-def _judged_again(fleet: Fleet, ended: JobState) -> JobState:
-    """Return the state of a failed job once nothing of it runs any more.
+def _seen_again(fleet: Fleet, ended: JobState, not_stopped: Collection[wire.TaskName]) -> JobState:
+    """Return the state of a job that has ended, once nothing of it runs any more.
 
     When the first failure was reported, another host may not yet have reported one that was earlier. Later commands
-    will see both, and must name the same task.
+    will see both, and must name the same task. ``not_stopped``: tasks that had ended when they were to be stopped. If
+    they were alive in ``ended``, a guard or another client may have stopped them in between.
     """
-    if ended.state != "failed" or not any(task.alive for task in ended.tasks):
+    alive = {task.name for task in ended.tasks if task.alive}
+    if not alive or (ended.state != "failed" and not alive.intersection(not_stopped)):
         return ended
     with suppress(TfctlError):
         answers, _ = show.ask(fleet, wire.ShowRequest(ended.job, ended.attempt), wire.Shown)
         for now in state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets):
-            if now.state == "failed" and now.record.run == ended.record.run:
+            if now.state == ended.state and now.record.run == ended.record.run:
                 return now
     return ended
 
