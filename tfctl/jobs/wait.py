@@ -117,9 +117,9 @@ def wait(
     if not latest.over:
         return latest
     names, stopped = Cleaned() if latest.guarded else clean(fleet, latest, complain, cleaned=cleaned)
-    final = _seen_again(fleet, latest, {*names} - {task.name for task in stopped})
-    rest = before - {*cleaned} - {task.name for task in stopped}
-    by_guard = [task for task in final.tasks if task.name in rest and task.state == "stopped"]
+    ours = {*cleaned, *(task.name for task in stopped)}
+    final = _seen_again(fleet, latest, {*names} - ours)
+    by_guard = [task for task in final.tasks if task.name in before - ours and task.state == "stopped"]
     if stopped or (by_guard and latest.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
     return final

@@ -122,12 +122,12 @@ def causes_of(result: Mapping[str, Any], error: Any) -> list[str]:
     ``result``: of the task, as callback plugins get it. ``error``: its ErrorSummary, or None. ansible-core may change
     that type. It does not censor it, so nothing is returned for a task with arguments that are not logged.
     """
+    event = getattr(error, "event", None)
     message = str(result.get("msg") or "")
-    if not message or "censored" in result or _NOT_LOGGED in str(result.get("invocation")):
+    if not event or not message or "censored" in result or _NOT_LOGGED in str(result.get("invocation")):
         return []
     told: list[str] = []
     found = False
-    event = getattr(error, "event", None)
     while event:
         text = str(getattr(event, "msg", ""))
         if found and not any(text in each for each in (message, *told)):
