@@ -78,12 +78,14 @@ class ActionModule(ActionBase):
         lasting = {**seen, **{name: defaults[name] for name in momentary}}
         manages = f"{role}_manages"
         see = partial(self._templar.copy_with_new_env, searchpath=[str(folder)])
-        now, then = see(available_variables=seen), see(available_variables=lasting)
         try:
+            then = see(available_variables=lasting)
             inputs = {name: then.template(lasting[name]) for name in (*specs, manages) if name in lasting}
-            return inputs, now.template(seen[manages])
+            return inputs, see(available_variables=seen).template(seen[manages]) if momentary else inputs[manages]
         except AnsibleError as error:
             raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error
 
     def _load(self, path: Path) -> dict[str, Any]:
-        return self._loader.load_from_file(str(path), trusted_as_template=True) or {} if path.exists() else {}
+        # Each host has a process of its own, in which no file is read twice: do not copy what has been read.
+        load = partial(self._loader.load_from_file, cache="none", unsafe=True, trusted_as_template=True)
+        return load(str(path)) or {} if path.exists() else {}
