@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 
@@ -83,6 +84,44 @@ def test_client_names_what_another_one_has_stopped_when_both_clean_up(hosts: Hos
         done = client.done()
     for each in (other, done):
         assert (each.code, "stopped ps/0, which had nothing left to do" in each.err) == (0, True), each.err
+
+
+def test_client_names_what_another_one_has_stopped_while_an_evaluator_goes_on(hosts: Hosts) -> None:
+    flag = hosts.folder / "evaluated"
+    text = f"""\
+        command: [sh, -c, "exec sleep 600"]
+        roles:
+          ps: {{replicas: 1, hosts: node1}}
+          chief: {{replicas: 1, hosts: node2, command: [sh, -c, sleep 1]}}
+          evaluator: {{replicas: 1, hosts: node3, command: [sh, -c, "until [ -e {flag} ]; do sleep 0.1; done"]}}
+        policy: {{drain: 60s}}
+        """
+    file = hosts.file("drained", text)
+    with hosts.delayed("node1", "stop") as (reached, go_on), hosts.begin("start", file, "--wait") as client:
+        wait_until(reached)
+        hosts.heal("node1")
+        with hosts.begin("wait", "drained") as other:
+            other.until(err="stopped ps/0, which had nothing left to do")
+            go_on()
+            flag.touch()
+            ends = client.done(), other.done()
+    for each in ends:
+        assert (each.code, each.err.count("stopped ps/0, which had nothing left to do")) == (0, 1), each.err
+
+
+def test_wait_knows_no_less_than_before_if_a_host_is_silent_when_it_is_asked_again(hosts: Hosts) -> None:
+    flag = hosts.folder / "fails"
+    code = f"test {{index}} = 0 || exec sleep 600; until [ -e {flag} ]; do sleep 0.1; done; exit 3"
+    hosts.ok(
+        "start", hosts.file("kept", f"command: [sh, -c, '{code}']\nroles: {{worker: 2}}\npolicy: {{clean: none}}\n")
+    )
+    with hosts.begin("wait", "-o", "json") as client:
+        client.until(err="job: kept")
+        hosts.lose("node2", "show")
+        flag.touch()
+        done = client.done()
+    assert [task["state"] for task in json.loads(done.out)["tasks"]] == ["failed", "running"], done.err
+    hosts.ok("stop", "kept")
 
 
 @pytest.mark.extended

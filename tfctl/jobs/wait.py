@@ -87,6 +87,7 @@ def wait(
     end = None if timeout is None else time.monotonic() + timeout
     latest: JobState | None = None
     cleaned: Collection[wire.TaskName] = ()
+    ours: set[wire.TaskName] = set()  # the tasks that this function has stopped
     announced: set[wire.TaskName] = set()
     before = {*alive}
     ran: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
@@ -110,6 +111,7 @@ def wait(
             break
         if not cleaned:
             cleaned, stopped = clean(fleet, latest, complain, draining=[task.name for task in last])
+            ours.update(task.name for task in stopped)
             if stopped:
                 say(reasons.stopped(latest, stopped))
     if latest is None:
@@ -117,7 +119,7 @@ def wait(
     if not latest.over:
         return latest
     names, stopped = Cleaned() if latest.guarded else clean(fleet, latest, complain, cleaned=cleaned)
-    ours = {*cleaned, *(task.name for task in stopped)}
+    ours.update(task.name for task in stopped)
     final = _seen_again(fleet, latest, {*names} - ours)
     by_guard = [task for task in final.tasks if task.name in before - ours and task.state == "stopped"]
     if stopped or (by_guard and latest.state != "stopped"):
@@ -324,19 +326,21 @@ def _stop_tasks(fleet: Fleet, ended: JobState, tasks: Mapping[str, Sequence[wire
 
 
 def _seen_again(fleet: Fleet, ended: JobState, not_stopped: Collection[wire.TaskName]) -> JobState:
-    """Return the state of a job that has ended, once nothing of it runs any more.
+    """Return the state of a job that has ended. Ask the hosts again if tasks were still alive in ``ended``.
 
-    When the first failure was reported, another host may not yet have reported one that was earlier. Later commands
-    will see both, and must name the same task. ``not_stopped``: tasks that had ended when they were to be stopped. If
+    A host may report a failure after another host has reported a later one. Later commands see both, so this one must
+    name the same task as they do. ``not_stopped``: tasks that this client tried to stop, but that had already ended. If
     they were alive in ``ended``, a guard or another client may have stopped them in between.
     """
     alive = {task.name for task in ended.tasks if task.alive}
     if not alive or (ended.state != "failed" and not alive.intersection(not_stopped)):
         return ended
+    unknown = {task.name for task in ended.tasks if task.state == "unknown"}
     with suppress(TfctlError):
         answers, _ = show.ask(fleet, wire.ShowRequest(ended.job, ended.attempt), wire.Shown)
         for now in state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets):
-            if now.state == ended.state and now.record.run == ended.record.run:
+            lost = {task.name for task in now.tasks if task.state == "unknown"} - unknown
+            if now.state == ended.state and now.record.run == ended.record.run and not lost:
                 return now
     return ended
 
