@@ -168,6 +168,7 @@ def _environment(playbooks: Path, folder: RunFolder, events: int, alive: int) ->
         "ANSIBLE_TIMEOUT": "20",
         "ANSIBLE_LOCAL_TEMP": str(folder.path / "local"),
         **_remote_tmp(folder),
+        "ANSIBLE_INJECT_INVOCATION": "True",  # ansible-core 2.21 otherwise omits it from results: see causes_of
         "ANSIBLE_NO_TARGET_SYSLOG": "True",  # arguments of modules contain whole files
         "ANSIBLE_RETRY_FILES_ENABLED": "False",
         "ANSIBLE_DEPRECATION_WARNINGS": "False",

@@ -38,8 +38,8 @@ _CLEARER = (
 class TaskResult(TypedDict, total=False):
     """What the callback plugin keeps of a task's result.
 
-    ``causes``: what `causes_of` returns; not for items of a loop. ``items``: the messages of failed items of a loop.
-    ``url``: what get_url or uri was to download.
+    ``causes``: what `causes_of` returns for the task. The items of a loop have none. ``items``: the messages of failed
+    items of a loop. ``url``: what get_url or uri was to download.
     """
 
     msg: str
@@ -117,21 +117,24 @@ class PlayResult:
 
 
 def causes_of(result: Mapping[str, Any], error: Any) -> list[str]:
-    """Return what caused a failure, from the outside in, without what its message contains.
+    """Return the first lines of the exceptions that caused a failure, the outermost first.
 
-    ``result``: of the task, as callback plugins get it. ``error``: its ErrorSummary, or None. ansible-core may change
-    that type. It does not censor it, so nothing is returned for a task with arguments that are not logged.
+    Those that the message of the task already contains are omitted. ``result``: the task's result, as callback plugins
+    get it. ``error``: the task's ErrorSummary, a type that ansible-core may change, or None. ansible-core does not
+    censor the summary, so nothing is returned unless the result shows that no argument is kept from the log.
     """
     event = getattr(error, "event", None)
     message = str(result.get("msg") or "")
-    if not event or not message or "censored" in result or _NOT_LOGGED in str(result.get("invocation")):
+    arguments = str(result.get("invocation") or _NOT_LOGGED)
+    if not event or not message or "censored" in result or _NOT_LOGGED in arguments:
         return []
     told: list[str] = []
     found = False
     while event:
         text = str(getattr(event, "msg", ""))
-        if found and not any(text in each for each in (message, *told)):
-            told.append(text)
+        line = text.strip().partition("\n")[0]
+        if found and not any(line in each for each in (message, *told)):
+            told.append(line)
         found = found or text == message
         chain = getattr(event, "chain", None)
         event = chain.event if chain and chain.follow else None
@@ -167,8 +170,8 @@ def _lines(result: TaskResult) -> list[str]:
     texts += result.get("items", [])
     if result.get("rc", 0) and not result.get("stderr"):
         texts += [result.get("stdout"), result.get("module_stdout")]
-    texts += result.get("causes", [])
     lines = [_clearer(_NOISE.sub("", line.strip())) for text in texts for line in str(text or "").splitlines()]
+    lines += result.get("causes", [])
     return [line for line in lines if line and line.lower() not in _EMPTY]
 
 

@@ -74,7 +74,7 @@ def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
     assert again.changed == 0
 
 
-#: A module that fails as those of Ansible do that pass on an exception.
+#: A module that fails and passes on an exception, as some modules of Ansible do.
 FAILING = """
 from ansible.module_utils.basic import AnsibleModule
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 import pytest
@@ -20,7 +21,7 @@ from tfctl.provision.events import (
     Warned,
 )
 from tfctl.provision.faults import KINDS, Kind
-from tfctl.provision.results import TaskResult, faults_of
+from tfctl.provision.results import TaskResult, causes_of, faults_of
 from tfctl.provision.role_variables import inventory_variables
 
 
@@ -79,6 +80,29 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
     assert (report.changed, report.exit) == (1, Exit.PREFLIGHT)
 
 
+def exceptions(*messages: str) -> SimpleNamespace | None:
+    """Return what ansible-core knows of exceptions, each of which was caused by the next one."""
+    event = None
+    for message in reversed(messages):
+        event = SimpleNamespace(msg=message, chain=event and SimpleNamespace(follow=True, event=event))
+    return event and SimpleNamespace(event=event)
+
+
+@pytest.mark.parametrize(
+    ("result", "causes"),
+    [
+        ({"invocation": {"module_args": {}}}, ["no disk"]),
+        ({"invocation": {"module_args": {"password": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"}}}, []),
+        # ansible-core does not tell which arguments were not logged.
+        ({}, []),
+        ({"invocation": {}}, []),
+    ],
+)
+def test_causes_are_returned_only_if_all_arguments_may_be_logged(result: dict[str, object], causes: list[str]) -> None:
+    error = exceptions("Task failed: It failed", "It failed", "no disk\nat all", "no disk")
+    assert causes_of({"msg": "It failed", **result}, error) == causes
+
+
 @pytest.mark.parametrize(
     ("state", "result", "reason", "remedy", "code"),
     [
@@ -107,6 +131,13 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
             },
             "https://a.example/cudnn.tgz: Request failed: <urlopen error [Errno 104] Connection reset>",
             "check that n1 can reach this URL",
+            Exit.FAILED,
+        ),
+        (
+            "failed",
+            {"msg": "It failed", "causes": ["[Errno 32] Broken pipe"]},
+            "It failed\n[Errno 32] Broken pipe",
+            "",
             Exit.FAILED,
         ),
         (
