@@ -124,11 +124,14 @@ def test_start_with_wait_leaves_the_job_running_after_ctrl_c(jobs: Jobs) -> None
     file = jobs.file("detached", TICK)
     with jobs.begin("start", file, "--wait") as process:
         assert process.stderr
-        # Tasks run before this line is printed, but until then Ctrl-C undoes the start.
-        assert any("6 tasks run on 4 hosts" in line for line in process.stderr)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-        assert "tfctl stop detached" in process.stderr.read()
+        try:
+            # Tasks run before this line is printed, but until then Ctrl-C undoes the start.
+            assert any("6 tasks run on 4 hosts" in line for line in process.stderr)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+            assert "tfctl stop detached" in process.stderr.read()
+        finally:
+            process.kill()
     assert set(jobs.states("detached").values()) == {"running"}
 
 
