@@ -48,9 +48,8 @@ class ActionModule(ActionBase):
             text = "; ".join(fault["message"] for fault in given["faults"])
             return {**result, "failed": True, "msg": text, "faults": given["faults"]}
         receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
-        momentary = given.get("momentary", {})
         roles = [role for role, has in given["roles"].items() if boolean(has)]
-        wanted = {role: self._template(role, variables, momentary.get(role, ())) for role in roles}
+        wanted = {role: self._template(role, variables, given.get("momentary", {}).get(role, ())) for role in roles}
         chosen = choose(
             CODE,
             wanted,

@@ -108,11 +108,11 @@ class CallbackModule(CallbackBase):
         self._tell("host", host=result.host.get_name(), **named(result.task), state=state, result=told)
 
     def _tell(self, event: str, **more: object) -> None:
-        self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")  # and flush it
+        self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")  # flushed: line-buffered
 
 
 def items_of(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the results of the items of a loop, or the result itself. The `results` of the module dnf are texts."""
+    """Return the results of the items of a loop, or the result itself. The module dnf returns strings in `results`."""
     return [item for item in result.get("results", ()) if isinstance(item, dict)] or [result]
 
 

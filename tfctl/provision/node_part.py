@@ -22,10 +22,10 @@ _TIME = 1_000_000_000
 class NodePart(TypedDict):
     """The node part in the form that the role job_host takes. Paths are on this machine.
 
-    ``digest``: of all files of the tree and the program, 16 hex digits, and the name of the tree's directory on hosts.
+    ``digest``: 16 hex digits that identify all files of the node part, and the name of their directory on hosts.
     ``archive``: that directory as .tar.gz. ``files``: each file and directory of the archive as "NAME MODE UID SHA256",
-    with - in place of a directory's hash. ``program``: what sudo runs. ``drop_in``: what systemd adds to the unit of
-    every task.
+    with - in place of a directory's hash. ``program``: what sudo runs; the digest covers it, the archive does not
+    contain it. ``drop_in``: what systemd adds to the unit of every task.
     """
 
     digest: str
@@ -64,7 +64,7 @@ def pack(folder: Path) -> NodePart:
 def version() -> str:
     """Return the version that hosts report for this node part: 16 hex digits."""
     digest = hashlib.sha256()
-    # The program is installed elsewhere. A host with another one must not count as up to date.
+    # The program is installed elsewhere. A host with a different program must not count as up to date.
     installed = {**_tree(), "bin/tfctl-node": (_PROGRAM.read_bytes(), "0755")}
     for name, (content, mode) in sorted(installed.items()):
         digest.update(f"{name}\0{mode}\0{len(content)}\0".encode() + content)
