@@ -31,7 +31,6 @@ options:
 
 class ActionModule(ActionBase):
     _requires_connection = False
-    _supports_check_mode = True
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from pathlib import Path
@@ -10,14 +11,21 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import filter_loader, test_loader
 
 # Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
 sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
 from tfctl import schema
 from tfctl.errors import TfctlError
+from tfctl.model import stacks
 from tfctl.provision.decide import readings
 from tfctl.provision.inspection import ARGUMENTS, HostSettings, Inspection, preferences_of, refused, with_variables
+
+#: What each process would otherwise load: Ansible imports this file once, before it forks a process for each host.
+LOADED = (stacks.load(()), filter_loader.get("default"), test_loader.get("defined"))
+# They share what there is by then, so looking for garbage in it would only cost each of them time and memory.
+gc.freeze()
 
 DOCUMENTATION = """
 name: tfctl_decide

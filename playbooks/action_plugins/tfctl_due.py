@@ -37,16 +37,14 @@ class ActionModule(ActionBase):
     ``drifts``: what has changed on the host since those roles ran, in sentences.
     """
 
-    _supports_check_mode = True
     _requires_connection = False
     _VALID_ARGS = frozenset(("faults", "roles", "receipts", "full", "unskipped", "momentary", "connected"))
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         given, variables = self._task.args, task_vars or {}
-        if given.get("faults"):
-            text = "; ".join(fault["message"] for fault in given["faults"])
-            return {**result, "failed": True, "msg": text, "faults": given["faults"]}
+        if faults := given.get("faults"):
+            return {**result, "failed": True, "msg": "; ".join(each["message"] for each in faults), "faults": faults}
         receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
         roles = [role for role, has in given["roles"].items() if boolean(has)]
         wanted = {role: self._template(role, variables, given.get("momentary", {}).get(role, ())) for role in roles}
@@ -68,14 +66,13 @@ class ActionModule(ActionBase):
 
         The inputs are the values of its options and what it manages, with the defaults of the variables ``momentary``.
         """
-        folder = PLAYBOOKS / "roles" / role
+        folder, manages = PLAYBOOKS / "roles" / role, f"{role}_manages"
         lookup_loader.add_directory(str(folder / "lookup_plugins"))
         specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
         own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}
         defaults = self._load(folder / "defaults/main.yml")
         seen = {**defaults, **variables, **own, "role_path": str(folder)}
         lasting = {**seen, **{name: defaults[name] for name in momentary}}
-        manages = f"{role}_manages"
         see = partial(self._templar.copy_with_new_env, searchpath=[str(folder)])
         try:
             then = see(available_variables=lasting)

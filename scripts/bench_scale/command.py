@@ -31,7 +31,7 @@ stack: none
 command: sleep 600
 roles: {worker: {per_host: 1}}
 """
-VERBS = ("start", "status", "list", "nodes", "logs", "stop")
+VERBS = ("start", "status", "list", "nodes", "logs", "stop", "preflight")
 #: The most processes that the servers share by default.
 _PROCESSES = 4
 _EXAMPLES = """\
@@ -172,6 +172,8 @@ class _Bench:
 
     def _prepare(self, verb: str) -> None:
         """Start or stop the job so that the verb can be measured."""
+        if verb == "preflight":
+            return
         if self._running != (verb != "start"):
             self._once(self._words("stop" if self._running else "start"))
         self._running = verb != "stop"
@@ -182,9 +184,10 @@ class _Bench:
     def _words(self, verb: str) -> list[str]:
         more = {
             "start": [str(self._job)], "render": [str(self._job)], "status": ["scale"], "logs": ["scale", "-f"],
-            "stop": ["scale"],
+            "stop": ["scale"], "preflight": ["--stack", "tf2.15"],
         }  # fmt: skip
-        return [str(_BIN / "tfctl"), verb, *more.get(verb, []), "-i", str(self._rig.inventory)]
+        inventory = [str(self._rig.inventory)] if verb == "preflight" else ["-i", str(self._rig.inventory)]
+        return [str(_BIN / "tfctl"), verb, *more.get(verb, []), *inventory]
 
 
 def _installed(peers: Sequence[str], folder: Path, missing: dict[str, str]) -> dict[str, Path]:
@@ -205,7 +208,7 @@ def _environment(folder: Path) -> dict[str, str]:
     """Return the environment of the clients: without the user's settings. What they write is written to ``folder``."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "LC_ALL", "TFCTL_SSH")}
     config = folder / "ansible.cfg"
-    config.touch()
+    config.write_text("[defaults]\nremote_tmp = ~/.ansible/tmp\n")  # of which the fake hosts know the file system
     places = dict.fromkeys(("HOME", "TMPDIR", "ANSIBLE_HOME"), str(folder))
     return {"LANG": "C.UTF-8", **kept, **places, "ANSIBLE_CONFIG": str(config)}
 

@@ -1,7 +1,8 @@
 """Fake hosts: each answers the protocol of the node part (tfctl.node.wire) in this process.
 
 A fake host has no processes, units or files. What it is told to start counts as running until it is told to stop it. It
-knows the requests that `scripts/bench scale` measures, and answers any other with an error.
+knows the requests that `scripts/bench scale` measures, and answers any other with an error. inspection.py answers
+Ansible.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m scripts.bench_scale.server FOLDER PORT RATE FIRST COUNT
 
 Each host has a loopback address of its own. `sudo -n …/tfctl-node` is answered by its fake host; any other command
-succeeds at once and prints nothing. The process reports its counters on stdout for each line on stdin, and ends with
-stdin.
+succeeds at once and prints nothing, except a Python to which Ansible sends a module: see inspection.py. The process
+reports its counters on stdout for each line on stdin, and ends with stdin.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from asyncssh.constants import MSG_IGNORE
 from asyncssh.logging import SSHLogger
 
 from scripts.bench_scale.hosts import FakeHost, FakeSession
+from scripts.bench_scale.inspection import Inspection, mark_of
 from scripts.bench_scale.journal import Lateness
 from scripts.bench_scale.rig import HOST_KEY, USER_KEY, address, name
 from tfctl.node import names
@@ -119,6 +120,8 @@ class ServerSession(asyncssh.SSHServerSession[bytes]):
     def __init__(self, host: FakeHost, note: Callable[[], None]) -> None:
         self._host, self._note = host, note
         self._session: FakeSession | None = None
+        self._inspection: Inspection | None = None
+        self._mark = ""
 
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
         self._channel = chan
@@ -126,10 +129,13 @@ class ServerSession(asyncssh.SSHServerSession[bytes]):
     def exec_requested(self, command: str) -> bool:
         if command.endswith(names.PROGRAM):
             self._session = FakeSession(self._host, self._channel.write, self._channel.exit)
+        self._mark = mark_of(command)
         return True
 
     def session_started(self) -> None:
-        if self._session is None:
+        if self._mark:
+            self._inspection = Inspection(self._host.name, self._mark, self._channel.write, self._channel.exit)
+        elif self._session is None:
             self._channel.exit(0)
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:  # noqa: ARG002
@@ -141,6 +147,8 @@ class ServerSession(asyncssh.SSHServerSession[bytes]):
         self._note()
         if self._session is not None:
             self._session.close()
+        if self._inspection is not None:
+            self._inspection.received()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002

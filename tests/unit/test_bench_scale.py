@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,17 @@ def test_scale_prints_what_commands_cost_on_each_number_of_hosts(tmp_path: Path)
     for row in rows:
         assert all(float(figure) > 0 for figure in row[3:])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.extended
+def test_scale_measures_ansible_on_hosts_without_faults() -> None:
+    command = words("--hosts", "3", "--verbs", "preflight", "--runs", "1", "-o", "json")
+    with tempfile.TemporaryDirectory() as folder:  # the path of tmp_path is too long for the sockets of ssh
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=within(Path(folder)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = json.loads(done.stdout)["commands"]
+    assert (found["command"], found["hosts"], found["error"]) == ("tfctl preflight", 3, "")
+    assert found["sent"] > 3 * 100_000, "the module has been sent to each host"
 
 
 @pytest.mark.extended
