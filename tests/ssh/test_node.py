@@ -260,6 +260,7 @@ def test_a_line_after_the_first_message_that_is_no_message_is_an_error(sshd: Ssh
         ("Sorry, user ops is not allowed to execute '/x' as root on n1.", 1, "sudo does not permit this user to run"),
         ("ops is not in the sudoers file.", 1, "sudo does not permit this user to run"),
         (f"sudo: {names.PROGRAM}: command not found", 1, "is not installed"),
+        ("Traceback\nModuleNotFoundError: No module named 'tfctl_node'", 1, "is not installed"),
         ("sh: 1: sudo: not found", 127, "sudo is not installed"),
         (f"sh: 1: {names.PROGRAM}: not found", 127, "tfctl's part"),
         (f"python3: can't open file '{names.PROGRAM}': [Errno 2] No such file or directory", 2, "is not installed"),

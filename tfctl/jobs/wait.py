@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from tfctl.errors import NotFound, TfctlError, Unreachable, of_hosts, together
@@ -120,7 +121,7 @@ def wait(
         return latest
     names, stopped = Cleaned() if latest.guarded else clean(fleet, latest, complain, cleaned=cleaned)
     ours.update(task.name for task in stopped)
-    final = _seen_again(fleet, latest, {*names} - ours)
+    final = _seen_again(fleet, latest, ours, {*cleaned, *names} - ours)
     by_guard = [task for task in final.tasks if task.name in before - ours and task.state == "stopped"]
     if stopped or (by_guard and latest.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
@@ -325,23 +326,26 @@ def _stop_tasks(fleet: Fleet, ended: JobState, tasks: Mapping[str, Sequence[wire
     return [*stopped, *stop(fleet, ended.job, silent, ended.attempt, ended.run)]
 
 
-def _seen_again(fleet: Fleet, ended: JobState, not_stopped: Collection[wire.TaskName]) -> JobState:
+def _seen_again(
+    fleet: Fleet, ended: JobState, stopped: Collection[wire.TaskName], not_stopped: Collection[wire.TaskName]
+) -> JobState:
     """Return the state of a job that has ended. Ask the hosts again if tasks were still alive in ``ended``.
 
     A host may report a failure after another host has reported a later one. Later commands see both, so this one must
-    name the same task as they do. ``not_stopped``: tasks that this client tried to stop, but that had already ended. If
-    they were alive in ``ended``, a guard or another client may have stopped them in between.
+    name the same task as they do. ``stopped``: the tasks that this client has stopped. ``not_stopped``: those that it
+    tried to stop, but that had already ended. If they were alive in ``ended``, a guard or another client may have
+    stopped them in between. Of a host that does not answer now, the state is what it was in ``ended``.
     """
     alive = {task.name for task in ended.tasks if task.alive}
     if not alive or (ended.state != "failed" and not alive.intersection(not_stopped)):
         return ended
-    unknown = {task.name for task in ended.tasks if task.state == "unknown"}
+    known = {task.name: task for task in ended.tasks if task.name not in stopped}
     with suppress(TfctlError):
         answers, _ = show.ask(fleet, wire.ShowRequest(ended.job, ended.attempt), wire.Shown)
         for now in state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets):
-            lost = {task.name for task in now.tasks if task.state == "unknown"} - unknown
-            if now.state == ended.state and now.record.run == ended.record.run and not lost:
-                return now
+            if now.state == ended.state and now.record.run == ended.record.run:
+                tasks = (known.get(task.name, task) if task.state == "unknown" else task for task in now.tasks)
+                return replace(now, tasks=tuple(tasks))
     return ended
 
 

@@ -22,8 +22,8 @@ _NOISE = re.compile(
     r"|error while resolving value for '\w+': |the (lookup|filter) plugin '[\w.]+' failed: )+",
     re.IGNORECASE,
 )
-#: What Ansible writes in place of the value of an argument that is not logged.
-_NOT_LOGGED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
+#: What Ansible writes in place of the value of an argument that is not logged; since ansible-core 2.22, the second.
+_NOT_LOGGED = ("VALUE_SPECIFIED_IN_NO_LOG_PARAMETER", "$REDACTED$")
 #: Messages that say only that something failed.
 _EMPTY = ("non-zero return code", "one or more items failed")
 #: Messages that are unclear or too long, and their replacements.
@@ -126,7 +126,7 @@ def causes_of(result: Mapping[str, Any], error: Any) -> list[str]:
     event = getattr(error, "event", None)
     message = str(result.get("msg") or "")
     arguments = str(result.get("invocation") or _NOT_LOGGED)
-    if not event or not message or "censored" in result or _NOT_LOGGED in arguments:
+    if not event or not message or "censored" in result or any(mark in arguments for mark in _NOT_LOGGED):
         return []
     told: list[str] = []
     found = False

@@ -373,6 +373,7 @@ def _not_run(host: str, output: str, status: int) -> PreflightFailed | None:
     """Return the reason why the program did not run, from the output of sudo or the shell, or None if it did run.
     sudo's messages are in the host's language but start with its name."""
     missing = r"sudo: (command )?not found|tfctl-node: (command )?not found|No such file or directory"
+    missing += r"|No module named 'tfctl_node'"  # provisioning was interrupted
     for line in reversed(output.splitlines()):
         if "unable to resolve host" in line:
             continue
