@@ -12,20 +12,20 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fork_server import fork_server
-from loopback import Relay, Sshd, forget_files, public
+from fork_server import Process, fork_server
+from loopback import Forked, Relay, Sshd, forget_files, public
 from node_tree import ACCOUNT, HERE, Tree, wait_until
 
 from tfctl.cli import main
 
+#: The program that `python -m tfctl` runs.
+TFCTL = Path(main.__file__).parents[1] / "__main__.py"
 #: A task that runs until SIGTERM ends it.
 STAY = 'command: [sh, -c, "echo begun; exec sleep 600"]\n'
 
@@ -158,7 +158,7 @@ class Hosts:
 
     def begin(self, *words: object, out: int | None = None) -> Client:
         """Start tfctl in its own process. ``out``: the descriptor that is its stdout, in place of a file."""
-        return Client([sys.executable, "-m", "tfctl", *self.words(*words)], self.folder, out)
+        return Client(self.words(*words), self.folder, out)
 
     def words(self, *words: object) -> list[str]:
         return _with_inventory(words, self.inventory)
@@ -234,6 +234,7 @@ class Hosts:
 
     def refuse(self, name: str, script: str) -> None:
         """Replace its `sudo` by a shell script."""
+        self._servers[name].forked.clear()
         self._servers[name].command("sudo", script)
 
     def lie(self, name: str, *listed: dict[str, object]) -> None:
@@ -331,9 +332,11 @@ class Hosts:
         return self.folder / f"fault-{name}-{os.urandom(4).hex()}"
 
     def _run_node(self, name: str, *proxy: str, silence: int = 30) -> None:
-        node = fork_server().command(str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, str(silence))
-        words = " ".join([*proxy, *node])
+        node = [str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, str(silence)]
+        words = " ".join([*proxy, *fork_server().command(*node)])
         self.refuse(name, f'test "$*" = "-n /usr/local/sbin/tfctl-node" || exit 99\nSUDO_USER=ops exec {words}')
+        if not proxy:
+            self._servers[name].forked["sudo -n /usr/local/sbin/tfctl-node"] = Forked(node, {"SUDO_USER": "ops"})
 
     @contextlib.contextmanager
     def held(self, name: str) -> Iterator[None]:
@@ -363,17 +366,12 @@ class Hosts:
 class Client:
     """tfctl as a process. Its output goes to files, so that it never blocks. A context manager that kills it."""
 
-    def __init__(self, command: Sequence[str], folder: Path, out: int | None = None) -> None:
+    def __init__(self, words: Sequence[str], folder: Path, out: int | None = None) -> None:
         self._out = (folder / f"out.{os.urandom(4).hex()}").open("w+")
         self._err = (folder / f"err.{os.urandom(4).hex()}").open("w+")
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out or self._out,
-            stderr=self._err,
-            start_new_session=True,
-        )
+        with Path(os.devnull).open() as nothing:
+            streams = [nothing.fileno(), out or self._out.fileno(), self._err.fileno()]
+            self.process = Process(fork_server("client"), [str(TFCTL), *words], streams, folder=folder)
 
     def __enter__(self) -> Client:
         return self

@@ -21,6 +21,8 @@ BLANK = {
     "ControlGroup": "", "NRestarts": "0",
 }  # fmt: skip
 ENDED = ("inactive", "failed")
+#: Options that change nothing here.
+QUIET = ("--no-pager", "--no-ask-password", "--")
 
 
 def has_drop_in(unit: str) -> bool:
@@ -216,31 +218,46 @@ def listed(manager: Manager, patterns: list[str]) -> list[str]:
     return [" ".join(cell.ljust(8) for cell in row) for row in dict.fromkeys(map(tuple, rows))]
 
 
+def look(manager: Manager, words: list[str]) -> str | None:
+    """Return what systemctl prints if these arguments only ask for something, else None."""
+    words = [word for word in words if word not in QUIET]
+    if "--version" in words:
+        return f"systemd {read(f'{manager.home}/version') or '252'} (252.39-1)"
+    verb, *units = [word for word in words if not word.startswith("--")]
+    if verb not in ("show", "list-units") or os.path.exists(f"{manager.home}/silent"):
+        return None
+    note_call(manager, verb, units)
+    if verb == "list-units":
+        return "\n".join(listed(manager, units))
+    wanted = next(word for word in words if word.startswith("--")).split("=", 1)[1].split(",")
+    return "\n\n".join("\n".join(shown(manager, unit, wanted)) for unit in units)
+
+
+def note_call(manager: Manager, verb: str, units: list[str]) -> None:
+    with open(f"{manager.home}/calls.log", "a") as log:
+        log.write(" ".join([verb, *units]) + "\n")
+
+
 def main() -> int:
     manager = Manager(sys.argv[1])
-    words = [word for word in sys.argv[2:] if word not in ("--no-pager", "--no-ask-password", "--")]
-    if "--version" in words:
-        print(f"systemd {read(f'{manager.home}/version') or '252'} (252.39-1)")
+    text = look(manager, sys.argv[2:])
+    if text is not None:
+        if "show" in sys.argv[2:]:
+            hold_one(manager, "show")
+        print(text)
         return 0
     if os.path.exists(f"{manager.home}/silent"):
         print("Failed to connect to bus: Connection refused", file=sys.stderr)
         return 1
+    words = [word for word in sys.argv[2:] if word not in QUIET]
     options = [word for word in words if word.startswith("--")]
     verb, *units = [word for word in words if not word.startswith("--")]
-    with open(f"{manager.home}/calls.log", "a") as log:
-        log.write(" ".join([verb, *units]) + "\n")
-    if verb == "show":
-        wanted = options[0].split("=", 1)[1].split(",")
-        text = "\n\n".join("\n".join(shown(manager, unit, wanted)) for unit in units)
-        hold_one(manager, "show")
-        print(text)
-    elif verb == "list-units":
-        print("\n".join(listed(manager, units)))
-    elif verb == "start":
+    note_call(manager, verb, units)
+    if verb == "start":
         return start(manager, units)
-    elif verb == "restart":
+    if verb == "restart":
         return restart(manager, units)
-    elif verb == "stop" and not units[0].endswith(".slice"):
+    if verb == "stop" and not units[0].endswith(".slice"):
         stop(manager, units, wait="--no-block" not in options)
     elif verb == "kill":
         kill(manager, units, options[0].split("=")[1])

@@ -10,7 +10,7 @@ from _socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socket
 _address, *_words = sys.argv[1:]
 _server = socket(AF_UNIX, SOCK_SEQPACKET)
 _server.connect(f"\0{_address}")
-_fields = [str(len(_words)), *_words]
+_fields = [posix.getcwd(), str(len(_words)), *_words]
 _environment = [name + b"=" + value for name, value in posix.environ.items()]
 _request = b"\0".join([*(field.encode(errors="surrogateescape") for field in _fields), *_environment])
 _streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))

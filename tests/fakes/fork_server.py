@@ -1,13 +1,14 @@
-"""Run the Python programs of this directory in forks of one process, which has imported their modules.
+"""Run Python programs in forks of one process, which has imported their modules.
 
-To start Python and to import what the node part and the fakes need takes 50 to 200 ms of CPU time, and the tests do it
-thousands of times. A fork takes a few milliseconds. The programs are the same, and each is still a process with its own
-standard streams, environment and session.
+To start Python and to import what the node part, the fakes or the command line need takes 50 to 300 ms of CPU time, and
+the tests do it thousands of times. A fork takes a few milliseconds. The programs are the same, and each is still a
+process with its own standard streams, directory, environment and session.
 
-`fork_server.py ADDRESS` is the server, which the class ForkServer starts. A client connects to the abstract UNIX socket
-ADDRESS and sends one packet (`request`), with its standard streams as ancillary data. The server answers with the
-process ID, and with the exit status when the process has ended: negative if a signal has killed it, as in subprocess.
-When a client closes its connection earlier, the server kills the process group. The server ends with its stdin.
+`fork_server.py ADDRESS MODULES` is the server, which the class ForkServer starts. A client connects to the abstract
+UNIX socket ADDRESS and sends one packet (`request`), with its standard streams as ancillary data. The server answers
+with the process ID, and with the exit status when the process has ended: negative if a signal has killed it, as in
+subprocess. When a client closes its connection earlier, the server kills the process group. The server ends with its
+stdin.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, Literal, NoReturn
 
 HERE = Path(__file__).parent
 #: What a command that can be forked begins with.
@@ -36,20 +37,22 @@ PYTHON = (sys.executable, "-S")
 _PACKET = 1 << 17
 
 
-def request(words: Sequence[str], environment: Mapping[str, str]) -> bytes:
-    """Return the request to run a program, given by its path and arguments."""
-    fields = [str(len(words)), *words, *(f"{name}={value}" for name, value in environment.items())]
+def request(words: Sequence[str], environment: Mapping[str, str], folder: str) -> bytes:
+    """Return the request to run a program, given by its path and arguments, in a directory."""
+    fields = [folder, str(len(words)), *words, *(f"{name}={value}" for name, value in environment.items())]
     return "\0".join(fields).encode(errors="surrogateescape")
 
 
 class ForkServer:
-    """A running server."""
+    """A running server. ``modules``: whether it has imported those of the node part or of the client."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Literal["node", "client"]) -> None:
         self.address = f"tfctl-fork-server-{os.urandom(8).hex()}"
+        python = PYTHON if modules == "node" else (sys.executable,)
         self._server = subprocess.Popen(
-            [*PYTHON, __file__, self.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+            [*python, __file__, self.address, modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
         assert self._server.stdout
         assert self._server.stdout.readline() == b"ready\n"
 
@@ -65,41 +68,42 @@ class ForkServer:
 
 
 @functools.cache
-def fork_server() -> ForkServer:
-    """Return the server of this process, which ends with it."""
+def fork_server(modules: Literal["node", "client"] = "node") -> ForkServer:
+    """Return the server of this process with these modules. It ends with this process."""
     import atexit
 
-    server = ForkServer()
+    server = ForkServer(modules)
     atexit.register(server.close)
     return server
 
 
 class Process:
-    """A program that runs in a fork of the server, with pipes as its standard streams: what tests use of a Popen."""
+    """A program that runs in a fork of a server: what tests use of a Popen.
 
-    def __init__(self, *words: str) -> None:
+    ``streams``: the descriptors that become its standard streams. They can be closed then.
+    ``connection`` can be read when it has ended.
+    """
+
+    def __init__(
+        self, server: ForkServer, words: Sequence[str], streams: Sequence[int], *,
+        environment: Mapping[str, str] = os.environ, folder: str | Path = ".",
+    ) -> None:  # fmt: skip
         self.returncode: int | None = None
-        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._connection.connect(f"\0{fork_server().address}")
-        pipes = [os.pipe() for _ in range(3)]
-        theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
-        socket.send_fds(self._connection, [request(words, os.environ)], theirs)
-        for descriptor in theirs:
-            os.close(descriptor)
-        self.stdin: IO[bytes] = os.fdopen(pipes[0][1], "wb")
-        self.stdout: IO[bytes] = os.fdopen(pipes[1][0], "rb")
-        self.stderr: IO[bytes] = os.fdopen(pipes[2][0], "rb")
-        self.pid = int(self._connection.recv(64))
+        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection.connect(f"\0{server.address}")
+        packet = request(words, environment, str(Path(folder).absolute()))
+        socket.send_fds(self.connection, [packet], streams)
+        self.pid = int(self.connection.recv(64))
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit status. Raises subprocess.TimeoutExpired after ``timeout`` seconds."""
         if self.returncode is None:
-            self._connection.settimeout(timeout)
+            self.connection.settimeout(timeout)
             try:
-                self.returncode = int(self._connection.recv(64))
+                self.returncode = int(self.connection.recv(64))
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from None
-            self._connection.close()
+            self.connection.close()
         return self.returncode
 
     def poll(self) -> int | None:
@@ -119,15 +123,55 @@ class Process:
         self.send_signal(signal.SIGKILL)
 
 
+class PipedProcess(Process):
+    """A program of the node part that has pipes as its standard streams."""
+
+    def __init__(self, *words: str, **options: Any) -> None:
+        pipes = [os.pipe() for _ in range(3)]
+        theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+        super().__init__(fork_server(), words, theirs, **options)
+        for descriptor in theirs:
+            os.close(descriptor)
+        self.stdin: IO[bytes] = os.fdopen(pipes[0][1], "wb")
+        self.stdout: IO[bytes] = os.fdopen(pipes[1][0], "rb")
+        self.stderr: IO[bytes] = os.fdopen(pipes[2][0], "rb")
+
+
 class _ForkingPopen(subprocess.Popen[Any]):
-    """A Popen that runs a program of this directory in a fork of this process. It executes other programs."""
+    """A Popen that runs a program of this directory in a fork of this process. It executes other programs.
+
+    What systemctl only shows is looked up by this process: most calls of the node part are of this kind.
+    """
 
     def __init__(self, args: Any, **options: Any) -> None:
+        self._shown: str | None = None
         if tuple(args[:2]) == PYTHON and Path(args[2]).parent == HERE:
+            if Path(args[2]).name == "fake_systemctl.py":
+                self._shown = _shown(args[3], args[4:])
+            if self._shown is not None:
+                self.args, self.returncode = args, 0
+                self.stdin = self.stdout = self.stderr = None
+                self._as_text = bool(options.get("text"))
+                return
             environment, kept = options.get("env"), options.get("pass_fds", ())
             # subprocess calls it in the child once the standard streams, the directory and the session are set.
             options["preexec_fn"] = functools.partial(_run, args[2:], environment, kept)
         super().__init__(args, **options)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        if self._shown is None:
+            return super().communicate(input, timeout)
+        return (f"{self._shown}\n", "") if self._as_text else (f"{self._shown}\n".encode(), b"")
+
+
+def _shown(tree: str, words: Sequence[str]) -> str | None:
+    """Return what systemctl shows, or None if it changes something or a test holds its answer."""
+    from fake_manager import Manager, look
+
+    manager = Manager(tree)
+    if Path(manager.home, "hold-show").exists():
+        return None
+    return look(manager, [*words])
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str] | None, kept: Sequence[int] = ()) -> NoReturn:
@@ -185,11 +229,12 @@ class _Server:
         if not data:  # the client has been killed
             client.close()
             return True
-        count, *fields = data.decode(errors="surrogateescape").split("\0")
+        folder, count, *fields = data.decode(errors="surrogateescape").split("\0")
         words, environment = fields[: int(count)], dict(field.split("=", 1) for field in fields[int(count) :])
         pid = os.fork()
         if pid == 0:
             os.setsid()
+            os.chdir(folder)
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
             subprocess.Popen = _ForkingPopen  # type: ignore[assignment,misc]
@@ -227,22 +272,28 @@ class _Server:
         return True
 
 
-def _import_modules() -> None:
+def _import_modules(modules: str) -> None:
     """Import what the programs import, before the first fork."""
     sys.path.insert(0, str(HERE.parents[1]))
-    import tfctl.node
-
-    for module in pkgutil.walk_packages(tfctl.node.__path__, "tfctl.node."):
-        import_module(module.name)
-    for name in ("fake_manager", "fake_supervisor", "fake_guard_units", "fake_exec_unit", "fake_system", "syslog"):
-        import_module(name)
+    if modules == "node":
+        _import_package("tfctl.node")
+        for name in ("fake_manager", "fake_supervisor", "fake_guard_units", "fake_exec_unit", "fake_system", "syslog"):
+            import_module(name)
+    else:
+        for name in ("cli", "jobs", "model", "remote"):
+            _import_package(f"tfctl.{name}")
     # Do not copy memory in each fork because the garbage collector marks objects.
     gc.collect()
     gc.freeze()
 
 
+def _import_package(name: str) -> None:
+    for module in pkgutil.walk_packages(import_module(name).__path__, f"{name}."):
+        import_module(module.name)
+
+
 def main() -> None:
-    _import_modules()
+    _import_modules(sys.argv[2])
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(f"\0{sys.argv[1]}")
         listener.listen(128)

@@ -10,11 +10,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import asyncssh
+from fork_server import PipedProcess
 
 from tfctl.model.host import Host, Ssh
 from tfctl.remote import file_version, ssh_config
@@ -56,8 +57,17 @@ MAX_SESSIONS = 10
 MAX_AUTH_TRIES = 6
 
 
+class Forked(NamedTuple):
+    """A program that the fork server runs: its words, and what it has in its environment beside this process's."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+
+
 class Sshd:
     """An ssh server that runs commands by /bin/sh as this user, with ``bin`` first on their PATH.
+
+    Commands in ``forked`` are run by the fork server, which saves the start of two shells and a Python.
 
     A connection may have MAX_SESSIONS at once; each lasts until its command has ended, as sshd counts them. It is
     closed when MAX_AUTH_TRIES keys have been refused.
@@ -80,6 +90,7 @@ class Sshd:
         self.may_log_in = True
         self.connections: list[asyncssh.SSHServerConnection] = []
         self.serving: set[asyncio.Task[None]] = set()
+        self.forked: dict[str, Forked] = {}
         self._closed = False
         self._loop = loop
         user = asyncssh.generate_private_key("ssh-ed25519")
@@ -155,18 +166,8 @@ def _serve(owner: Sshd) -> Callable[[Process], Coroutine[Any, Any, None]]:
         assert task is not None
         owner.serving.add(task)
         task.add_done_callback(owner.serving.discard)
-        path = f"{owner.bin}:{os.environ['PATH']}"
-        child = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            f"exec {process.command}",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PATH": path},
-            start_new_session=True,
-        )
-        assert child.stdin is not None
+        forked = owner.forked.get(process.command or "")
+        child = await (_fork(forked) if forked else _shell(process.command or "", owner.bin))
         feed = asyncio.create_task(pump(process.stdin, child.stdin, child.stdin.close))
         nothing: Callable[[], None] = lambda: None  # noqa: E731
         try:
@@ -178,7 +179,7 @@ def _serve(owner: Sshd) -> Callable[[Process], Coroutine[Any, Any, None]]:
             feed.cancel()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            child._transport.close()  # type: ignore[attr-defined]
+            child.close()
             await child.wait()
         # As OpenSSH does: end of file, status, close.
         process.stdout.write_eof()
@@ -188,6 +189,58 @@ def _serve(owner: Sshd) -> Callable[[Process], Coroutine[Any, Any, None]]:
             process.exit_with_signal("KILL")
 
     return serve
+
+
+class _Child(NamedTuple):
+    """A command that runs, the leader of a process group."""
+
+    pid: int
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    wait: Callable[[], Awaitable[int]]
+    close: Callable[[], None]
+
+
+async def _shell(command: str, first: Path) -> _Child:
+    """Run a command by /bin/sh, with this directory first on its PATH."""
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", f"exec {command}", stdin=pipe, stdout=pipe, stderr=pipe,
+        env={**os.environ, "PATH": f"{first}:{os.environ['PATH']}"}, start_new_session=True,
+    )  # fmt: skip
+    assert child.stdin and child.stdout and child.stderr
+    return _Child(child.pid, child.stdin, child.stdout, child.stderr, child.wait, child._transport.close)  # type: ignore[attr-defined]
+
+
+async def _fork(program: Forked) -> _Child:
+    """Have the fork server run a program."""
+    loop = asyncio.get_running_loop()
+    child = PipedProcess(*program.words, environment={**os.environ, **program.environment})
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, child.stdin)
+    stdin = asyncio.StreamWriter(transport, protocol, None, loop)
+    transports: list[asyncio.BaseTransport] = [transport]
+
+    async def read(pipe: IO[bytes]) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader()
+        made, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        transports.append(made)
+        return reader
+
+    stdout, stderr = await read(child.stdout), await read(child.stderr)
+    ended = loop.create_future()
+
+    def note_end() -> None:
+        loop.remove_reader(child.connection)
+        ended.set_result(child.wait())
+
+    loop.add_reader(child.connection, note_end)
+
+    def close() -> None:
+        for each in transports:
+            each.close()
+
+    return _Child(child.pid, stdin, stdout, stderr, lambda: asyncio.shield(ended), close)
 
 
 class _Server(asyncssh.SSHServer):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fake_manager import directives
-from fork_server import Process, fork_server
+from fork_server import PipedProcess, fork_server
 
 from tfctl.node import names, wire
 from tfctl.node import session as node_session
@@ -200,7 +200,7 @@ class Session:
     """The client's end of a session."""
 
     def __init__(self, *words: str) -> None:
-        self.process = Process(*words)
+        self.process = PipedProcess(*words)
         self._rest = b""
 
     def __enter__(self) -> Session:
