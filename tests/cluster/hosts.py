@@ -106,11 +106,13 @@ class Hosts:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tfctl-requirements.json").write_text("{}")
 
-    def told(self, name: str, *, timeout: int = 1, **variables: object) -> Path:
-        """Write an inventory with more variables for one host, and with this timeout of its connections (s)."""
+    def told(self, name: str, *, timeout: int | None = None, **variables: object) -> Path:
+        """Write an inventory with more variables for one host, and with this timeout of its connections (s): without
+        one, 1 s where nothing is expected to answer, which is at another port, and tfctl's default elsewhere."""
         path = self.folder / f"told-{name}.ini"
         more = "".join(f" {key}={value}" for key, value in variables.items())
-        more += f" ansible_ssh_extra_args='-o ConnectTimeout={timeout}'"
+        if limit := timeout or ("ansible_port" in variables and 1):
+            more += f" ansible_ssh_extra_args='-o ConnectTimeout={limit}'"
         path.write_text(re.sub(rf"^({name} .*)$", rf"\1{more}", self.inventory.read_text(), flags=re.MULTILINE))
         return path
 

@@ -56,7 +56,8 @@ def write_key(key: asyncssh.SSHKey, file: Path, *args: Any, **options: Any) -> N
     file.chmod(0o600)
 
 
-LIMIT_1 = ("-o", "ConnectTimeout=1")
+#: Long enough for a login on a machine that is busy with other things.
+SHORT = ("-o", "ConnectTimeout=3")
 
 
 # -- reaching a host
@@ -74,8 +75,8 @@ def test_a_refused_connection_names_the_host_and_how_to_start_sshd(sshd: Sshd) -
 @pytest.mark.parametrize(
     ("greeting", "hang_up", "said"),
     [
-        (b"", False, "accepts the connection but sends nothing for 1 s"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", False, "answers, then falls silent for 1 s"),
+        (b"", False, "accepts the connection but sends nothing for 3 s"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", False, "answers, then falls silent for 3 s"),
         (b"", True, "closes the connection before it sends anything"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", True, "broke off the key exchange"),
         (b"220 mail ready\r\n" * 200, True, "is not sshd; it sends: 220 mail ready"),
@@ -85,35 +86,35 @@ def test_a_refused_connection_names_the_host_and_how_to_start_sshd(sshd: Sshd) -
 def test_a_port_without_a_working_sshd_is_described(sshd: Sshd, greeting: bytes, hang_up: bool, said: str) -> None:
     with contextlib.closing(Impostor(greeting, hang_up)) as impostor:
         began = time.monotonic()
-        error = refusal(sshd.host("node1", *LIMIT_1, port=impostor.port))
-        assert time.monotonic() - began < 2.5
+        error = refusal(sshd.host("node1", *SHORT, port=impostor.port))
+        assert time.monotonic() - began < 20
     assert error.message.startswith(f"node1: 127.0.0.1:{impostor.port} {said}")
 
 
 @both
 def test_a_host_that_falls_silent_during_login_is_unreachable_in_time(sshd: Sshd) -> None:
     sshd.hang_in_login = True
-    error = refusal(sshd.host("node1", *LIMIT_1))
+    error = refusal(sshd.host("node1", *SHORT))
     sshd.hang_in_login = False
-    assert "does not answer the login within 1 s" in error.message
+    assert "does not answer the login within 3 s" in error.message
 
 
 @both
 def test_a_host_that_falls_silent_after_login_is_unreachable_in_time(sshd: Sshd, relay: Relay) -> None:
     sshd.port = relay.port
     sshd.trust(sshd.key)
-    with connect(sshd.host("node1", *LIMIT_1)) as connection:
+    with connect(sshd.host("node1", *SHORT)) as connection:
         relay.frozen = True
         began = time.monotonic()
-        with pytest.raises(Unreachable, match=r"^node1: no answer to `true` within 1 s"):
+        with pytest.raises(Unreachable, match=r"^node1: no answer to `true` within 3 s"):
             connection.exec(["true"])
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 20
 
 
 @both
 def test_an_address_that_never_answers_is_unreachable_in_time(sshd: Sshd, full: int) -> None:
-    error = refusal(sshd.host("node1", *LIMIT_1, port=full))
-    assert f"127.0.0.1:{full} does not answer within 1 s" in error.message
+    error = refusal(sshd.host("node1", *SHORT, port=full))
+    assert f"127.0.0.1:{full} does not answer within 3 s" in error.message
 
 
 @pytest.fixture
@@ -174,7 +175,7 @@ def test_connections_leave_no_thread_and_print_nothing(
     sshd: Sshd, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG), contextlib.closing(Impostor(b"SSH-2.0-x\r\nnonsense" * 100)) as impostor:
-        refusal(sshd.host("node1", *LIMIT_1, port=impostor.port))
+        refusal(sshd.host("node1", *SHORT, port=impostor.port))
         assert works(sshd.host())
         sshd.known_hosts.write_text("")
         forget_files()
