@@ -81,24 +81,23 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 @pytest.fixture(scope="session")
 def run_name() -> str:
     """The prefix of the names of this run's labs. Deletes first what killed runs have left."""
-    for entry in LABS.glob(f"{PREFIX}*"):
-        if not Path("/proc", entry.name.removeprefix(PREFIX).partition("-")[0]).exists():
-            done = subprocess.run([TFCTL, "lab", "down", "--name", entry.name], capture_output=True, timeout=180)
-            assert done.returncode in (0, Exit.NOT_FOUND), done.stderr  # the other process of the run may be faster
+    commands = [
+        *(["down", "--name", entry.name] for entry in LABS.glob(f"{PREFIX}*") if not lives(entry.name)),
+        *(["snapshot", name, "--delete"] for name in snapshots() if name.startswith(PREFIX) and not lives(name)),
+    ]
+    for words in commands:
+        done = subprocess.run([TFCTL, "lab", *words], capture_output=True, timeout=180)
+        assert done.returncode in (0, Exit.NOT_FOUND), done.stderr  # the other process of the run may be faster
     return f"{PREFIX}{os.getpid()}"
 
 
-@pytest.fixture(scope="session")
-def lab(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Four nodes for the whole run, or those of the lab that TFCTL_TEST_LAB names."""
-    standing = os.environ.get("TFCTL_TEST_LAB")
-    found = Lab(standing or run_name, tmp_path_factory.mktemp("lab"))
-    try:
-        found.up()
-        yield found
-    finally:
-        if not standing and not request.config.getoption("--keep"):
-            found.down()
+def lives(name: str) -> bool:
+    """Return whether the process after which a lab or snapshot is named runs."""
+    return Path("/proc", name.removeprefix(PREFIX).partition("-")[0]).exists()
+
+
+def snapshots() -> list[str]:
+    return [file.stem for file in (LABS.parent / "snapshots").glob("*.json")]
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +113,34 @@ def node(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytes
 
 
 @pytest.fixture(scope="session")
-def cluster(lab: Lab) -> Lab:
-    """The lab of the run after `tfctl provision`."""
-    # pytest sets this fixture up before `processors`, unless the first test of a file does not need it. Then this
-    # process has locked the processors already, and would wait for itself.
-    with nullcontext() if Processors.held else Processors.hold(alone=True):
-        lab.tfctl("provision", lab.inventory, timeout=400)
-    return lab
+def cluster(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Four nodes after `tfctl provision`, for the whole run, or those of the lab that TFCTL_TEST_LAB names.
+
+    The first process of the run provisions bare nodes. The others boot theirs from its snapshot.
+    """
+    standing = os.environ.get("TFCTL_TEST_LAB")
+    found = Lab(standing or run_name, tmp_path_factory.mktemp("lab"))
+    # Named after the process that has started the others.
+    snapshot = f"{PREFIX}{os.getppid()}" if "PYTEST_XDIST_WORKER" in os.environ and not standing else ""
+    taken = False
+    try:
+        # pytest sets this fixture up before `processors`, unless the first test of a file does not need it. Then this
+        # process has locked the processors already, and would wait for itself.
+        with nullcontext() if Processors.held else Processors.hold(alone=True):
+            if snapshot and snapshot in snapshots():
+                found.up("--from", snapshot)
+            else:
+                found.up()
+            found.tfctl("provision", found.inventory, timeout=400)
+            if snapshot and snapshot not in snapshots():
+                taken = True
+                found.tfctl("lab", "snapshot", snapshot, "--name", found.name)
+        yield found
+    finally:
+        if taken:
+            found.tfctl("lab", "snapshot", snapshot, "--delete")
+        if not standing and not request.config.getoption("--keep"):
+            found.down()
 
 
 @pytest.fixture
