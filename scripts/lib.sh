@@ -1,4 +1,4 @@
-# Functions for the other scripts: working directory, messages, packages, and the creation of .venv.
+# Functions for the other scripts: working directory, messages, packages, the creation of .venv, and what checks keep.
 # shellcheck shell=bash
 
 # Remove the caller's settings for Python: without cached bytecode, each of many short processes would compile tfctl
@@ -120,4 +120,59 @@ environment() {
     "${install[@]}" --require-hashes -r "requirements/$kind.txt"
     "${install[@]}" --no-deps --no-build-isolation -e .
     touch "$stamp"
+}
+
+# Set $cache to the directory of what checks keep for later runs, of any checkout with the same Python and the same
+# packages. Delete what has not been used for longest.
+open_cache() {
+    local base=${XDG_CACHE_HOME:-~/.cache}/tfctl-tests
+    cache=$base/$({ .venv/bin/python -VV; cat requirements/dev.txt; } | sha256sum | head -c 16)
+    mkdir -p "$cache/passed"
+    touch "$cache"
+    keep_newest 3 "$base"
+    keep_newest 100 "$cache/passed"
+}
+
+# keep_newest COUNT DIRECTORY: delete all other entries of a directory.
+keep_newest() {
+    find "$2" -mindepth 1 -maxdepth 1 -printf '%T@ %p\0' | sort -zrn | tail -zn "+$(($1 + 1))" | cut -zd ' ' -f 2- |
+        xargs -0r rm -rf
+}
+
+# once CHECK COMMAND...: run a command, unless it has passed when all that the check depends on was as it is now.
+once() {
+    local proof
+    proof=$(proof_of "$@") || return 1
+    is_proven "$1" "$proof" && return
+    "${@:2}" || return 1
+    prove "$proof" "$@"
+}
+
+# proof_of CHECK [WORD...]: print the path of the file that says that the check has passed with these words and with the
+# contents that all files on which it depends have now.
+proof_of() {
+    local digest
+    digest=$(.venv/bin/python -m scripts.affected digest "$@") || return 1
+    printf '%s\n' "$cache/passed/$(basename "$1")-$digest"
+}
+
+# is_proven CHECK PROOF: whether the file exists; if so, say it.
+is_proven() {
+    [ -e "$2" ] || return 1
+    touch "$2"
+    note "$1: nothing that it depends on has changed since it passed"
+}
+
+# prove PROOF CHECK [WORD...]: create the file, unless what the check depends on has changed meanwhile.
+prove() {
+    [ "$(proof_of "${@:2}")" != "$1" ] || touch "$1"
+}
+
+# in_one_file PATH...: whether the tests with these paths are in a single file.
+in_one_file() {
+    local path
+    for path; do
+        [ "${path%%::*}" = "${1%%::*}" ] || return 1
+    done
+    [ -f "${1%%::*}" ]
 }

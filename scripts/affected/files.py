@@ -1,0 +1,49 @@
+"""Find files by their paths, without looking at the disk."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import PurePosixPath
+
+_TEST = re.compile(r"(?:.*/)?test_\w+\.py")
+
+
+class Files:
+    """Paths of files, relative to the root of the repository."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = frozenset(paths)
+        self._below: dict[str, set[str]] = defaultdict(set)
+        for path in self.paths:
+            for parent in PurePosixPath(path).parents:
+                self._below[str(parent)].add(path)
+        del self._below["."]
+        self.matching = cache(self._matching)
+
+    def below(self, folder: str) -> frozenset[str]:
+        """Return the files in this directory and in those below it."""
+        return frozenset(self._below.get(folder, ()))
+
+    def named(self, path: str, *, alone: bool) -> frozenset[str]:
+        """Return the file, those in the directory, or those that the pattern matches, if it begins with a directory.
+
+        ``alone``: a directory with tests, or a package, does not count.
+        """
+        if path in self.paths:
+            return frozenset([path])
+        if "*" in path:
+            first, _, rest = path.partition("/")
+            return self.matching(path.replace("**/", "*")) if rest and first in self._below else frozenset()
+        found = self.below(path)
+        return frozenset() if alone and (f"{path}/__init__.py" in found or any(map(_TEST.fullmatch, found))) else found
+
+    def ending(self, end: str) -> frozenset[str]:
+        return frozenset(path for path in self.paths if path.endswith(end))
+
+    def _matching(self, *patterns: str) -> frozenset[str]:
+        """Return the files that a pattern of fnmatch matches. Its `*` also matches a slash."""
+        return frozenset(path for path in self.paths if any(fnmatchcase(path, pattern) for pattern in patterns))

@@ -1,0 +1,75 @@
+"""Which files each file depends on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import PurePosixPath
+
+from scripts.affected.files import Files
+from scripts.affected.imports import Modules, Source
+from scripts.affected.repository import Repository
+from scripts.affected.rules import NAMES, RULES, Rule
+
+#: What tells that code finds files or modules in a way that is not visible.
+_HIDDEN = re.compile(r"__file__|\bimport_module\b")
+#: Code whose strings are paths on hosts and in the directories of users.
+_PRODUCT = (
+    "tfctl/*",
+    "tfctl_runtime/*",
+    "playbooks/*",
+    "roles/*",
+    "examples/*",
+    "tests/lab/programs/*",
+    "scripts/affected/*",
+)
+
+
+class Graph:
+    """The files of a repository, and of those that a change has deleted from it, with what they depend on."""
+
+    def __init__(self, repository: Repository, deleted: Iterable[str] = (), rules: Iterable[Rule] = RULES) -> None:
+        self._repository, self._rules = repository, tuple(rules)
+        self.files = Files({*repository.files, *deleted})
+        self._modules = Modules(self.files.paths)
+        self._used = cache(self._find_used)
+
+    def inputs(self, name: str) -> frozenset[str]:
+        """Return all that a file or a check depends on, with itself."""
+        but = [pattern for rule in self._rules_of(name) for pattern in rule.but]
+        found, waiting = {name}, [name]
+        while waiting:
+            new = {each for each in self._used(waiting.pop()) - found if not _matches(each, but)}
+            found |= new
+            waiting += new
+        return frozenset(found)
+
+    def _find_used(self, name: str) -> frozenset[str]:
+        """Return what a file uses itself."""
+        found: set[str] = set()
+        rules = self._rules_of(name)
+        for rule in rules:
+            found |= self.files.matching(*rule.uses) | ({NAMES} & {*rule.uses})
+        target = self._repository.target(name)
+        if target:
+            found |= self.files.below(target) | {target}
+        elif name.startswith("tests/"):
+            found |= {f"{folder}/conftest.py" for folder in PurePosixPath(name).parents} & self.files.paths
+        text = self._repository.text(name)
+        if name.endswith(".py") or re.match(r"#!.*\bpython", text):
+            source, product = Source(name, text), _matches(name, _PRODUCT)
+            found |= source.imported(self._modules, in_strings=not product)
+            if not product:
+                found |= source.named(self.files)
+            elif _HIDDEN.search(text) and name.startswith("tfctl") and not rules:
+                found |= self.files.paths
+        return frozenset(found)
+
+    def _rules_of(self, name: str) -> list[Rule]:
+        return [rule for rule in self._rules if fnmatchcase(name, rule.who)]
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

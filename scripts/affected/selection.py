@@ -1,0 +1,70 @@
+"""Choose the tests that a change can affect, and say what is left out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from scripts.affected.graph import Graph
+from scripts.affected.repository import Change, Repository
+from scripts.affected.rules import ANSIBLE_LINT, LINT, NAMES, RULES, Rule
+
+_TEST = re.compile(r"tests/(?P<suite>\w+)/(?:.*/)?test_\w+\.py")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """``chosen``: the tests, and perhaps ansible-lint. ``omitted``: the others. ``lab``: changed tests that need a lab.
+    ``unknown``: the files that nothing is known to depend on; because of them, everything is chosen."""
+
+    chosen: list[str]
+    omitted: list[str]
+    lab: list[str]
+    unknown: list[str]
+
+
+def of_tests(paths: Iterable[str], *, lab: bool = False) -> list[str]:
+    """Return the files of tests that need no lab, or those that need one."""
+    return sorted(path for path in paths if (match := _TEST.fullmatch(path)) and (match["suite"] == "lab") == lab)
+
+
+def select(repository: Repository, change: Change, rules: Iterable[Rule] = RULES) -> Selection:
+    """Return what the change can affect: what depends on a changed file, or on the existence of files if it differs."""
+    graph = Graph(repository, change.files, rules)
+    changed = change.files | ({NAMES} if change.renames else frozenset())
+    checks = [*of_tests(repository.files), ANSIBLE_LINT]
+    inputs = {check: graph.inputs(check) for check in checks}
+    # Whatever imported a deleted module has changed too.
+    gone = {path for path in change.files - repository.files if path.endswith(".py")}
+    unknown = sorted(change.files - graph.inputs(LINT).union(gone, *inputs.values()))
+    chosen = [check for check in checks if unknown or not changed.isdisjoint(inputs[check])]
+    omitted = [check for check in checks if check not in chosen]
+    return Selection(chosen, omitted, of_tests(change.files & repository.files, lab=True), unknown)
+
+
+def report(change: Change, found: Selection) -> Iterator[str]:
+    """Yield lines that say what is chosen and why the rest is not."""
+    some = sorted(change.files)
+    files = "1 file has" if len(some) == 1 else f"{len(some)} files have"
+    yield f"{files} changed since {change.base[:12]}: {_shortened(some)}"
+    if found.unknown:
+        yield f"everything runs, because it is not known what depends on {_shortened(found.unknown)}"
+    if found.omitted:
+        everything = Counter(map(_directory, [*found.chosen, *found.omitted]))
+        counts = Counter(map(_directory, found.omitted))
+        left = [f"{name} ({count} of {everything[name]} files)" for name, count in counts.items() if name]
+        left += [name for name in found.omitted if not _directory(name)]
+        yield f"left out, because nothing that it imports, reads or runs has changed: {', '.join(left)}"
+    if found.lab:
+        yield f"left out, because it needs a lab: scripts/test --lab {' '.join(found.lab)}"
+
+
+def _directory(name: str) -> str:
+    return str(PurePosixPath(name).parent) if "/" in name else ""
+
+
+def _shortened(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,298 @@
+"""`scripts/test --changed` chooses what a change can affect. The digest of a check covers all that it depends on."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from scripts.affected.graph import Graph
+from scripts.affected.repository import Change, NoBase, Repository
+from scripts.affected.rules import ANSIBLE_LINT, LINT, NAMES, RULES, Rule
+from scripts.affected.selection import Selection, of_tests, report, select
+
+ROOT = Path(__file__).parents[2]
+A, B = "tests/unit/test_a.py", "tests/ssh/test_b.py"
+#: In each tree, the second test depends on nothing but itself.
+ALONE = {B: "def test_b(): pass\n"}
+
+
+def git(folder: Path, *words: str) -> str:
+    settings = ["-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=True, timeout=20
+    )
+    return done.stdout.strip()
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def commit(folder: Path, **files: str) -> str:
+    write(folder, files)
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "change", "--allow-empty")
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """An empty repository of git, on the branch main."""
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    return tmp_path
+
+
+def chosen(tree: Path, changed: Iterable[str], *, renames: bool = False, rules: Iterable[Rule] = ()) -> Selection:
+    return select(Repository(tree), Change("0" * 40, frozenset(changed), renames), rules)
+
+
+#: For each way to depend on a file: the file that changes, with its text, and the text of the test that is affected.
+#: Other files are named in brackets.
+DEPENDENCIES: dict[str, tuple[str, dict[str, str]]] = {
+    "a module": ("tfctl/one.py", {A: "from tfctl.one import name\n"}),
+    "a module as a member": ("tfctl/one.py", {A: "from tfctl import one, two\n"}),
+    "a module with its full name": ("tfctl/one.py", {A: "import tfctl.one as short\n"}),
+    "an import in a function": ("tfctl/one.py", {A: "def test_a():\n    import tfctl.one\n"}),
+    "the package of a module": ("tfctl/deep/__init__.py", {A: "import tfctl.deep.one\n", "tfctl/deep/one.py": ""}),
+    "a module of a module": ("tfctl/one.py", {A: "import tfctl.two\n", "tfctl/two.py": "from tfctl import one\n"}),
+    "a relative import": ("tfctl/d/one.py", {A: "import tfctl.d\n", "tfctl/d/__init__.py": "from .one import f"}),
+    "an import from above": ("tfctl/one.py", {A: "import tfctl.d.two\n", "tfctl/d/two.py": "from ..one import f"}),
+    "a fake": ("tests/fakes/fake_one.py", {A: "from fake_one import Fake\n"}),
+    "a helper": ("tests/unit/helper.py", {A: "from tests.unit.helper import help\n"}),
+    "a module of Ansible": ("playbooks/module_utils/tfctl_one.py", {A: "from ansible.module_utils import tfctl_one\n"}),
+    "a conftest.py": ("tests/unit/conftest.py", {A: ""}),
+    "what a conftest.py imports": ("tfctl/one.py", {A: "", "tests/unit/conftest.py": "import tfctl.one\n"}),
+    "a program of Python": (
+        "tfctl/one.py",
+        {A: 'run([sys.executable, "-m", "tfctl", "list"])\n', "tfctl/__main__.py": "import tfctl.one\n"},
+    ),
+    "a program in a command line": (
+        "tfctl/one.py",
+        {A: 'run(f"{python} -m tfctl list | cat")\n', "tfctl/__main__.py": "import tfctl.one\n"},
+    ),
+    "code in a string": ("tfctl/one.py", {A: 'CODE = "import os; from tfctl import one; one.main()"\n'}),
+    "code on several lines": ("tfctl/one.py", {A: 'CODE = """\nimport os\nimport tfctl.one\n"""\n'}),
+    "a module by its name": ("tfctl/one.py", {A: 'load("tfctl.one")\n'}),
+    "a path": ("docs/page.md", {A: 'PAGE = ROOT / "docs/page.md"\n'}),
+    "a path of several parts": ("docs/page.md", {A: 'PAGE = ROOT / "docs" / "page.md"\n'}),
+    "a file in the root": ("README.md", {A: 'PAGE = ROOT / "README.md"\n'}),
+    "a directory": ("docs/more/page.md", {A: 'for page in (ROOT / "docs").rglob("*.md"): pass\n'}),
+    "a directory with a slash": ("docs/page.md", {A: 'name.startswith("docs/")\n'}),
+    "a pattern": ("docs/more/page.md", {A: 'PAGES = ROOT.glob("docs/**/*.md")\n'}),
+    "a package by its path": ("tfctl/one.py", {A: 'CODE = (ROOT / "tfctl").rglob("*.py")\n', "tfctl/__init__.py": ""}),
+    "a file beside the test": ("tests/unit/data.yaml", {A: 'DATA = Path(__file__).with_name("data.yaml")\n'}),
+    "a directory of tests/": ("tests/golden/case/job.yaml", {A: 'GOLDEN = Path(__file__).parents[1] / "golden"\n'}),
+    "a file of tests/fakes": ("tests/fakes/fake_one.py", {A: 'run(FAKES / "fake_one.py")\n'}),
+    "the end of a path": ("tfctl/node/bin/end", {A: 'PROGRAM = Path(node.__file__).parent / "bin/end"\n'}),
+    "a script without a suffix": (
+        "scripts/part.py",
+        {A: 'run(ROOT / "scripts/tool")\n', "scripts/tool": "#!/usr/bin/env python3\nimport scripts.part\n"},
+    ),
+    "code that looks for modules itself": (
+        "tfctl/one.py",
+        {A: "import tfctl.finder\n", "tfctl/finder.py": "from importlib import import_module\n"},
+    ),
+    "code that looks for files itself": (
+        "docs/page.md",
+        {A: "import tfctl.finder\n", "tfctl/finder.py": "HERE = Path(__file__).parent\n"},
+    ),
+    "the test itself": (A, {A: ""}),
+    "a test that is being written": (A, {A: "def test_a(:\n"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changed", "files"), DEPENDENCIES.values(), ids=DEPENDENCIES)
+def test_a_change_selects_the_test_that_depends_on(tree: Path, changed: str, files: dict[str, str]) -> None:
+    write(tree, {changed: "", **files, **ALONE})
+    found = chosen(tree, [changed])
+    assert (found.chosen, found.unknown) == ([A], [])
+    assert found.omitted == [B, ANSIBLE_LINT]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ("tests/ssh/test_b.py", 'VERBS = ["lab", "ssh"]\n'),
+        ("tests/ssh/conftest.py", 'FOLDER = tmp_path / "ssh"\n'),
+        ("tfctl/one.py", 'USER = "tfctl"\n'),
+        ("tfctl/two.py", "import tfctl.one\n"),
+        ("docs/page.md", 'KEYS = {"documents": None}\n'),
+    ],
+    ids=["a test", "a directory of tests", "a package", "another module", "another directory"],
+)
+def test_a_change_does_not_select_a_test_that_only_has_the_name_of(tree: Path, changed: str, text: str) -> None:
+    write(tree, {"tfctl/__init__.py": "", "tfctl/one.py": "", **ALONE, changed: "", A: text})
+    assert A not in chosen(tree, [changed], rules=[Rule(LINT, ("*",), "reads everything")]).chosen
+
+
+def test_a_link_depends_on_its_target(tree: Path) -> None:
+    write(
+        tree,
+        {"tfctl/one.py": "", "roles/x/tasks/main.yml": "", A: "from ansible.module_utils import linked\n", **ALONE},
+    )
+    write(tree, {"tests/unit/test_c.py": 'ROLES = ROOT / "playbooks/roles"\n', "playbooks/module_utils/here": ""})
+    (tree / "playbooks/module_utils/linked.py").symlink_to("../../tfctl/one.py")
+    (tree / "playbooks/roles").symlink_to("../roles")
+    assert chosen(tree, ["tfctl/one.py"]).chosen == [A]
+    assert chosen(tree, ["roles/x/tasks/main.yml"]).chosen == ["tests/unit/test_c.py"]
+
+
+def test_a_file_on_which_nothing_depends_selects_everything(tree: Path) -> None:
+    write(tree, {"Makefile": "", "docs/page.md": "", A: 'ROOT / "docs"\n', **ALONE})
+    found = chosen(tree, ["Makefile", "docs/page.md"])
+    assert (found.chosen, found.unknown) == ([B, A, ANSIBLE_LINT], ["Makefile"])
+    assert chosen(tree, ["Makefile"], rules=[Rule(LINT, ("Make*",), "")]).chosen == []
+
+
+def test_a_rule_adds_what_a_file_depends_on_and_removes_it_from_others(tree: Path) -> None:
+    write(tree, {"roles/x/main.yml": "", "tfctl/run.py": "import_module", A: "import tfctl.run\n", **ALONE})
+    write(tree, {"tests/unit/test_c.py": "import tfctl.run\n"})
+    rules = [
+        Rule("tfctl/run.py", ("roles/*",), "runs them"),
+        Rule("tests/unit/test_c.py", (), "runs none", but=("roles/*",)),
+    ]
+    assert chosen(tree, ["roles/x/main.yml"], rules=rules).chosen == [A]
+    assert chosen(tree, ["tfctl/run.py"], rules=rules).chosen == [A, "tests/unit/test_c.py"]
+
+
+def test_a_deleted_module_selects_the_tests_that_still_import_it(tree: Path) -> None:
+    write(tree, {A: "import tfctl.gone\n", **ALONE})
+    assert chosen(tree, ["tfctl/gone.py"], renames=True).chosen == [A]
+
+
+def test_deleted_python_that_nothing_imports_selects_nothing(tree: Path) -> None:
+    write(tree, {A: "", **ALONE})
+    assert chosen(tree, ["tests/unit/test_gone.py", "tfctl/gone.py"], renames=True).chosen == []
+
+
+def test_a_new_or_deleted_file_selects_the_tests_that_ask_whether_files_exist(tree: Path) -> None:
+    write(tree, {"docs/new.md": "", A: "", **ALONE})
+    rules = [Rule(A, (NAMES,), "checks links"), Rule(LINT, ("docs/*",), "")]
+    assert chosen(tree, ["docs/new.md"], renames=True, rules=rules).chosen == [A]
+    assert chosen(tree, ["docs/new.md"], renames=False, rules=rules).chosen == []
+
+
+def test_the_report_names_what_has_changed_and_what_is_left_out(tree: Path) -> None:
+    write(
+        tree,
+        {A: "import tfctl.one\n", "tfctl/one.py": "", "tests/unit/test_c.py": "", "tests/lab/test_d.py": "", **ALONE},
+    )
+    change = Change("0123456789abcdef", frozenset(["tfctl/one.py", "tests/lab/test_d.py"]), False)
+    found = select(Repository(tree), change, [Rule(LINT, ("tests/lab/*",), "")])
+    assert [*report(change, found)] == [
+        "2 files have changed since 0123456789ab: tests/lab/test_d.py, tfctl/one.py",
+        "left out, because nothing that it imports, reads or runs has changed: tests/ssh (1 of 1 files), "
+        "tests/unit (1 of 2 files), ansible-lint",
+        "left out, because it needs a lab: scripts/test --lab tests/lab/test_d.py",
+    ]
+
+
+def test_the_report_names_the_file_because_of_which_everything_runs(tree: Path) -> None:
+    write(tree, {"Makefile": "", **ALONE})
+    change = Change("0123456789abcdef", frozenset(["Makefile"]), False)
+    assert [*report(change, select(Repository(tree), change, ()))] == [
+        "1 file has changed since 0123456789ab: Makefile",
+        "everything runs, because it is not known what depends on Makefile",
+    ]
+
+
+def test_change_covers_committed_staged_unstaged_and_new_files_but_not_ignored_ones(tree: Path) -> None:
+    names = ("kept", "committed", "staged", "edited", "gone", "moved")
+    base = commit(tree, **{".gitignore": "ignored\n", **dict.fromkeys(names, "old")})
+    git(tree, "checkout", "--quiet", "-b", "mine")
+    commit(tree, committed="new")
+    write(tree, {"staged": "new"})
+    git(tree, "add", "staged")
+    git(tree, "rm", "--quiet", "gone")
+    git(tree, "mv", "moved", "to here")
+    write(tree, {"edited": "new", "new/ä": "new", "ignored": "new"})
+    changed = {"committed", "staged", "edited", "gone", "moved", "to here", "new/ä"}
+    assert Repository(tree).change() == Change(base, frozenset(changed), renames=True)
+    assert Repository(tree).change("HEAD").files == changed - {"committed"}
+
+
+def test_change_compares_with_the_commit_at_which_the_branch_left_its_base(tree: Path) -> None:
+    base = commit(tree, first="")
+    git(tree, "checkout", "--quiet", "-b", "mine")
+    commit(tree, mine="")
+    git(tree, "checkout", "--quiet", "main")
+    commit(tree, theirs="")
+    git(tree, "checkout", "--quiet", "mine")
+    found = Repository(tree).change()
+    assert (found.base, found.files) == (base, {"mine"})
+    git(tree, "update-ref", "refs/remotes/origin/main", "mine")
+    assert Repository(tree).change().files == set(), "origin/main comes before main"
+    assert Repository(tree).change("main").files == {"mine"}
+
+
+def test_change_without_renames_leaves_the_list_of_files_as_it_is(tree: Path) -> None:
+    commit(tree, file="old")
+    write(tree, {"file": "new"})
+    assert not Repository(tree).change().renames
+
+
+def test_change_names_the_bases_that_do_not_exist(tree: Path) -> None:
+    git(tree, "checkout", "--quiet", "-b", "other")
+    commit(tree, file="")
+    with pytest.raises(NoBase, match="HEAD shares with origin/main or main"):
+        Repository(tree).change()
+    with pytest.raises(NoBase, match="HEAD shares with nothing"):
+        Repository(tree).change("nothing")
+
+
+def test_a_digest_changes_with_the_content_mode_or_existence_of_a_file_and_with_a_word(tree: Path) -> None:
+    write(tree, {"one": "1", "two": "2"})
+    repository = Repository(tree)
+    digests = [repository.digest(["one", "two"]), repository.digest(["one"]), repository.digest(["one", "two"], "word")]
+    write(tree, {"one": "12", "two": ""})
+    digests.append(repository.digest(["one", "two"]))
+    (tree / "two").chmod(0o755)
+    digests.append(repository.digest(["one", "two"]))
+    (tree / "two").unlink()
+    digests.append(repository.digest(["one", "two"]))
+    (tree / "two").symlink_to("one")
+    digests.append(repository.digest(["one", "two"]))
+    assert len({*digests}) == len(digests)
+    write(tree, {"one": "1"})
+    (tree / "two").unlink()
+    write(tree, {"two": "2"})
+    assert repository.digest(["two", "one"]) == digests[0]
+
+
+@pytest.fixture(scope="module")
+def real() -> Graph:
+    return Graph(Repository(ROOT))
+
+
+def test_every_file_of_the_tests_is_chosen_by_a_change_of_itself(real: Graph) -> None:
+    files = {path for path in real.files.paths if path.startswith("tests/") and path != "tests/README.md"}
+    used = {path for test in of_tests(real.files.paths) for path in real.inputs(test)} | real.inputs(LINT)
+    assert files - used == set(), "a change of these would run everything"
+
+
+def test_every_test_depends_on_code_or_pages_outside_of_the_tests(real: Graph) -> None:
+    common = real.files.matching("tests/*", "pyproject.toml", "requirements/*")
+    assert [test for test in of_tests(real.files.paths) if real.inputs(test) <= common] == []
+
+
+def test_rules_name_existing_files_only(real: Graph) -> None:
+    names = {NAMES, LINT, ANSIBLE_LINT}
+    patterns = {pattern for rule in RULES for pattern in (rule.who, *rule.uses, *rule.but)} - names
+    missing = [each for each in patterns if not any(fnmatchcase(path, each) for path in real.files.paths)]
+    assert missing == []
+    assert all(rule.why for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("changed", "chosen", "omitted"),
+    [
+        ("docs/gpu.md", ["tests/unit/test_docs.py", "tests/unit/test_site.py"], ["tests/cluster", "tests/ssh"]),
+    ],
+)
+def test_selected(real: Graph, changed: str, chosen: list[str], omitted: list[str]) -> None: ...
