@@ -1,0 +1,54 @@
+"""A plugin of pytest for `scripts/mutants`: run the chosen tests, and record how each of them has ended.
+
+Copies of the checkout load this file by itself, so it imports nothing from beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--mutants-tests", type=Path, help="a file with the names of the tests to run; default: all")
+    parser.addoption("--mutants-ends", type=Path, help="gets a line of JSON when a test begins, and one when it ends")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.mutants_ends:
+        config.pluginmanager.register(_Recorder(config.option.mutants_ends))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.mutants_tests:
+        chosen = set(config.option.mutants_tests.read_text().splitlines())
+        items[:] = [item for item in items if item.nodeid in chosen]
+
+
+class _Recorder:
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("a", buffering=1)
+        self._failed = False
+        self._seconds = 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._failed, self._seconds = False, 0.0
+        self._write(begun=item.nodeid)
+        found = yield
+        self._write(test=item.nodeid, failed=self._failed, seconds=self._seconds)
+        return found
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed |= report.failed
+        self._seconds += report.duration
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._write(test=report.nodeid, failed=True, seconds=0.0)
+
+    def _write(self, **fields: object) -> None:
+        self._file.write(json.dumps(fields) + "\n")
