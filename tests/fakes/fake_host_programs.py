@@ -1,6 +1,6 @@
-"""Fakes of dpkg-query, apt-get, apt-mark, systemctl, userdel and groupdel, as one program under several names.
+"""Fakes of dpkg-query, apt-get, apt-mark, systemctl, userdel and groupdel, as functions that served_programs.py calls.
 
-Follows dpkg-query(1), apt-get(8), apt-mark(8) and systemctl(1). The state is the JSON file that FAKE_HOST names:
+They follow dpkg-query(1), apt-get(8), apt-mark(8) and systemctl(1). The state is a JSON file:
 
     {"packages": {NAME: {"version", "status", "files": [PATH], "needs": [NAME]}},
      "units": {UNIT: {"active", "enabled", "busy", "job"}}, "calls": [LINE]}
@@ -12,24 +12,42 @@ mount with an open file, can be disabled but not stopped. `list-units` lists uni
 from __future__ import annotations
 
 import fnmatch
+import functools
 import json
-import os
-import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from served_programs import serving
+
 Packages = dict[str, Any]
+NAMES = ("dpkg-query", "apt-get", "apt-mark", "systemctl", "userdel", "groupdel")
 
 
-def install(folder: Path) -> None:
-    """Write the programs into a directory, for PATH."""
-    folder.mkdir()
-    for name in ("dpkg-query", "apt-get", "apt-mark", "systemctl", "userdel", "groupdel"):
-        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} {name} "$@"\n')
-        (folder / name).chmod(0o755)
+def serve(folder: Path, state: Path) -> AbstractContextManager[None]:
+    """Create a directory with the programs, for PATH, and serve them during the block. ``state``: the JSON file."""
+    return serving(folder, NAMES, functools.partial(answer, state))
 
 
-def dpkg_query(packages: Packages, shape: str, names: list[str]) -> int:
+def answer(state: Path, program: str, words: list[str]) -> tuple[int, str]:
+    """Return the exit code and the output of a program, and record the call."""
+    host = json.loads(state.read_text())
+    host["calls"].append(" ".join([program, *words]))
+    code, said = 0, ""
+    if program == "dpkg-query":
+        code, said = dpkg_query(host["packages"], words[words.index("-f") + 1], words[words.index("-f") + 2 :])
+    elif program == "apt-get":
+        code, said = apt_get(host["packages"], words)
+    elif program == "apt-mark":
+        code, said = apt_mark(host["packages"], words)
+    elif program == "systemctl":
+        code, said = systemctl(host["units"], words)
+    state.write_text(json.dumps(host))
+    return code, said
+
+
+def dpkg_query(packages: Packages, shape: str, names: list[str]) -> tuple[int, str]:
+    said = ""
     for name in names or packages:
         if name in packages:
             fields = {"Package": name, "binary:Package": name, "Version": packages[name]["version"]}
@@ -38,77 +56,53 @@ def dpkg_query(packages: Packages, shape: str, names: list[str]) -> int:
             text = shape
             for field, value in fields.items():
                 text = text.replace(f"${{{field}}}", value)
-            sys.stdout.write(text)
-    return int(any(name not in packages for name in names))
+            said += text
+    return int(any(name not in packages for name in names)), said
 
 
-def apt_get(packages: Packages, words: list[str]) -> int:
+def apt_get(packages: Packages, words: list[str]) -> tuple[int, str]:
     going = {*words[words.index("purge") + 1 :]}
     if going - {*packages}:
-        print(f"E: Unable to locate package {min(going - {*packages})}")
-        return 100
+        return 100, f"E: Unable to locate package {min(going - {*packages})}\n"
     more = {""}
     while more:
         more = {name for name, package in packages.items() if {*package.get("needs", [])} & going} - going
         going |= more
-    for name in sorted(going):
-        if "-s" in words:
-            print(f"Purg {name} [{packages[name]['version']}]")
-        else:
-            for path in packages.pop(name).get("files", []):
-                Path(path).unlink(missing_ok=True)
-    return 0
+    if "-s" in words:
+        return 0, "".join(f"Purg {name} [{packages[name]['version']}]\n" for name in sorted(going))
+    for name in going:
+        for path in packages.pop(name).get("files", []):
+            Path(path).unlink(missing_ok=True)
+    return 0, ""
 
 
-def apt_mark(packages: Packages, words: list[str]) -> int:
+def apt_mark(packages: Packages, words: list[str]) -> tuple[int, str]:
     for name in words[1:]:
         if name not in packages:
-            print(f"E: Unable to locate package {name}")
-            return 100
+            return 100, f"E: Unable to locate package {name}\n"
         packages[name]["status"] = {"hold": "hi ", "unhold": "ii "}[words[0]]
-    return 0
+    return 0, ""
 
 
-def systemctl(units: dict[str, Any], words: list[str]) -> int:
+def systemctl(units: dict[str, Any], words: list[str]) -> tuple[int, str]:
+    said = ""
     if words[0] == "show":
         for name in words[words.index("--") + 1 :]:
             unit = units.get(name)
             load, active, enabled = (
                 ("loaded", unit["active"], unit["enabled"]) if unit else ("not-found", "inactive", "")
             )
-            print(f"LoadState={load}\nActiveState={active}\nUnitFileState={enabled}\n")
+            said += f"LoadState={load}\nActiveState={active}\nUnitFileState={enabled}\n\n"
     elif words[0] == "disable":
         unit = units[words[-1]]
         unit["enabled"] = "disabled"
         if unit.get("busy"):
-            print(f"Job for {words[-1]} failed.")
-            return 1
+            return 1, f"Job for {words[-1]} failed.\n"
         unit["active"] = "inactive"
     elif words[0] == "list-units":
         patterns = [word for word in words[1:] if not word.startswith("--")]
         for name, unit in units.items():
             job = unit.get("job", "")
             if any(fnmatch.fnmatchcase(name, each) for each in patterns) and (job or unit["active"] != "inactive"):
-                print(f"{name} loaded {unit['active']} substate {job} A unit")
-    return 0
-
-
-def main(program: str, words: list[str]) -> int:
-    path = Path(os.environ["FAKE_HOST"])
-    host = json.loads(path.read_text())
-    host["calls"].append(" ".join([program, *words]))
-    code = 0
-    if program == "dpkg-query":
-        code = dpkg_query(host["packages"], words[words.index("-f") + 1], words[words.index("-f") + 2 :])
-    elif program == "apt-get":
-        code = apt_get(host["packages"], words)
-    elif program == "apt-mark":
-        code = apt_mark(host["packages"], words)
-    elif program == "systemctl":
-        code = systemctl(host["units"], words)
-    path.write_text(json.dumps(host))
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+                said += f"{name} loaded {unit['active']} substate {job} A unit\n"
+    return 0, said
