@@ -1,4 +1,4 @@
-"""Programs on PATH that a thread of this process answers, because starting Python for each call takes 40 ms of CPU time.
+"""Programs on PATH that a thread of this process answers: to start Python for each call takes 40 ms of CPU time.
 
 Each is a few lines of bash: it sends its name and arguments over loopback, prints the answer and exits as it says.
 """

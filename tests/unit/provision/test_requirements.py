@@ -6,16 +6,14 @@ import json
 import os
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_links
 from ansible.module_utils.tfctl_install import ModuleFailed
-from uv import find_uv_bin
 
 from playbooks.library.tfctl_requirements import RequirementsInstallation
-from tests.unit.provision.test_venv import new_environment, pinned, stored, wheel
+from tests.unit.provision.test_venv import new_environment, pinned, stored, uv_wheel, wheel
 
 NAME = "0123456789ab"
 
@@ -27,8 +25,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stack = folder / "stack"
     stack.mkdir()
     wheel(stack, "big_one", "1.2.0", **{"__init__.py": "__version__ = '1.2.0'\n"})
-    with zipfile.ZipFile(stack / "uv-0.0-py3-none-any.whl", "w") as file:
-        file.write(find_uv_bin(), "uv-0.0.data/scripts/uv")
+    uv_wheel(stack)
     environment = new_environment(stack, folder)
     environment.build()
     environment.switch()

@@ -69,6 +69,12 @@ def wheel(folder: Path, name: str, version: str, **files: str) -> Path:
     return path
 
 
+def uv_wheel(folder: Path) -> None:
+    """Create a wheel of uv, whose program runs the installed uv, so that no test copies and hashes 40 MB."""
+    with zipfile.ZipFile(folder / "uv-0.0-py3-none-any.whl", "w") as file:
+        file.writestr("uv-0.0.data/scripts/uv", f'#!/bin/sh\nexec {find_uv_bin()} "$@"\n')
+
+
 def pinned(*wheels: Path) -> str:
     """Return a lock that pins exactly these wheels."""
     return "".join(
@@ -85,8 +91,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("house")
     wheel(folder, "big_one", "1.2.0", **{"__init__.py": "__version__ = '1.2.0'\ndef main(): print('ran')\n"})
     wheel(folder, "small", "0.1", **{"__init__.py": "", "data.txt": "1234\n"})
-    with zipfile.ZipFile(folder / "uv-0.0-py3-none-any.whl", "w") as file:
-        file.write(find_uv_bin(), "uv-0.0.data/scripts/uv")
+    uv_wheel(folder)
     return folder
 
 
@@ -127,6 +132,14 @@ def built(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment
     return environment
 
 
+@pytest.fixture
+def copied(built: Environment, make: Callable[..., Environment], tmp_path: Path) -> Environment:
+    shutil.copytree(built.path, tmp_path / "stacks" / built.path.name, symlinks=True)
+    environment = make()
+    assert environment.differences() == []
+    return environment
+
+
 def site(environment: Environment) -> Path:
     return tfctl_links.site_of(environment.path)
 
@@ -159,19 +172,13 @@ def test_environment_is_built_linked_and_runs(built: Environment) -> None:
         ("shutil.rmtree(path / 'lib')", "is not in"),
     ],
 )
-def test_environment_reports_a_changed_or_missing_file(
-    built: Environment, make: Callable[..., Environment], tmp_path: Path, damage: str, message: str
-) -> None:
-    shutil.copytree(built.path, tmp_path / "stacks" / built.path.name, symlinks=True)
-    environment = make()
-    assert environment.differences() == []
-    eval(damage, {"path": environment.path, "site": site(environment), "shutil": shutil})
-    assert message in environment.differences()[0]
+def test_environment_reports_a_changed_or_missing_file(copied: Environment, damage: str, message: str) -> None:
+    eval(damage, {"path": copied.path, "site": site(copied), "shutil": shutil})
+    assert message in copied.differences()[0]
 
 
-def test_environment_is_rebuilt_after_a_change(make: Callable[..., Environment]) -> None:
-    make().build()
-    (site(make()) / "small/data.txt").unlink()
+def test_environment_is_rebuilt_after_a_change(copied: Environment, make: Callable[..., Environment]) -> None:
+    (site(copied) / "small/data.txt").unlink()
     environment = make()
     assert environment.differences() != []
     environment.build()
@@ -180,10 +187,10 @@ def test_environment_is_rebuilt_after_a_change(make: Callable[..., Environment])
 
 
 def test_what_an_interrupted_run_has_left_is_deleted_although_the_environment_is_in_order(
-    make: Callable[..., Environment],
+    copied: Environment, make: Callable[..., Environment]
 ) -> None:
     environment = make()
-    install(environment, act=True)
+    assert install(copied, act=True)["differs"] is True, "it is not linked yet"
     for name in (".tf9-0123456789ab.part", ".tf9-ba9876543210.part", ".tf9-mine-0123456789ab.part"):
         (environment.link.with_name(name) / "old").mkdir(parents=True)
     found = install(environment, act=False)
@@ -262,8 +269,7 @@ def test_environment_refuses_packages_that_install_the_same_file(tmp_path: Path)
     twins.mkdir()
     wheel(twins, "big_one", "1.2.0", **{"__init__.py": "__version__ = '1.2.0'\n"})
     wheel(twins, "twin", "1.0", **{"/big_one/__init__.py": "__version__ = '1.2.0'  # mine\n"})
-    with zipfile.ZipFile(twins / "uv-0.0-py3-none-any.whl", "w") as file:
-        file.write(find_uv_bin(), "uv-0.0.data/scripts/uv")
+    uv_wheel(twins)
     environment = new_environment(twins, tmp_path)
     with pytest.raises(
         ModuleFailed, match=r"two packages of the lock have the same file.*big_one/__init__\.py was changed"
