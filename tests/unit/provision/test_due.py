@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,7 @@ def test_digest_covers_the_inputs_in_any_order() -> None:
     assert digest_of("code", one) != digest_of("other code", one)
 
 
+LOCAL = "ansible_connection=local\nansible_python_interpreter={{ansible_playbook_python}}"
 ROLE = {
     "defaults/main.yml": "note_text: \"{{ tfctl_text | default('one') }}\"\nnote_extra: []\n",
     "meta/argument_specs.yml": (
@@ -117,41 +119,52 @@ ROLE = {
         "note_extra: {type: list, elements: str, description: Other files}}}}\n"
     ),
     "tasks/main.yml": (
-        "- name: Write it\n  ansible.builtin.copy: {content: '{{ note_text }}', dest: '{{ note_file }}'}\n"
+        "- name: Write it\n"
+        "  ansible.builtin.lineinfile: {line: '{{ note_text }}', path: '{{ note_file }}', regexp: '.*', create: true}\n"
     ),
     "vars/main.yml": 'note_file: "{{ note_path }}/note"\n',
     "vars/receipt.yml": "note_manages: {paths: '{{ [note_file] + note_extra }}'}\n",
 }
 
 
-@pytest.fixture
-def play(tmp_path: Path) -> ansible.Play:
-    """A role that writes a file, run as provision.yml runs roles: on this machine, with receipts in ``tmp_path``."""
+#: An action that returns what is known about the receipts in a directory.
+RECEIPTS = """
+from dataclasses import asdict
+from ansible.plugins.action import ActionBase
+from tfctl.node.receipts import check_all
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        found = [asdict(each) for each in check_all(self._task.args["folder"])]
+        return {**super().run(tmp, task_vars), "receipts": found}
+"""
+
+
+def new_play(folder: Path, *more: Mapping[str, object]) -> ansible.Play:
+    """A role that writes a file, run as provision.yml runs roles: on this machine, with receipts in ``folder``.
+
+    ``more``: the variables of further plays of the same run, which do the same.
+    """
     real = ansible.data_dir()
-    (tmp_path / "tfctl").symlink_to(real / "tfctl")
-    (tmp_path / "playbooks").mkdir()
-    (tmp_path / "playbooks/roles").symlink_to("../roles")
+    (folder / "tfctl").symlink_to(real / "tfctl")
+    (folder / "playbooks").mkdir()
+    (folder / "playbooks/roles").symlink_to("../roles")
     for name in ("action_plugins", "callback_plugins", "library", "module_utils"):
-        (tmp_path / "playbooks" / name).mkdir()
+        (folder / "playbooks" / name).mkdir()
         for path in (real / "playbooks" / name).glob("*.py"):
-            (tmp_path / "playbooks" / name / path.name).write_bytes(path.read_bytes())
+            (folder / "playbooks" / name / path.name).write_bytes(path.read_bytes())
     for name, text in ROLE.items():
-        path = tmp_path / "roles/note" / name
+        path = folder / "roles/note" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    folder = tmp_path / "receipts"
+    receipts = folder / "receipts"
     for name in ("role.yml", "failed_role.yml"):
         tasks_of_role = (real / "playbooks/tasks" / name).read_text()
-        in_folder = re.sub(r"^( +)state:", rf"\1folder: {folder}\n\1state:", tasks_of_role, flags=re.MULTILINE)
-        (tmp_path / "playbooks" / name).write_text(in_folder)
-    (tmp_path / "playbooks/library/receipts.py").write_text(
-        "#!/usr/bin/python\nfrom dataclasses import asdict\nfrom ansible.module_utils.basic import AnsibleModule\n"
-        "from ansible.module_utils.tfctl_receipts import check_all\n"
-        "module = AnsibleModule({}, supports_check_mode=True)\n"
-        f"module.exit_json(receipts=[asdict(each) for each in check_all({str(folder)!r})])\n"
-    )
+        in_folder = re.sub(r"^( +)state:", rf"\1folder: {receipts}\n\1state:", tasks_of_role, flags=re.MULTILINE)
+        (folder / "playbooks" / name).write_text(in_folder)
+    (folder / "playbooks/action_plugins/receipts.py").write_text(RECEIPTS)
     tasks: list[dict[str, object]] = [
-        {"name": "Look", "receipts": {}, "register": "seen"},
+        {"name": "Look", "receipts": {"folder": str(receipts)}, "register": "seen"},
         {
             "name": "Decide",
             "tfctl_due": {
@@ -170,12 +183,17 @@ def play(tmp_path: Path) -> ansible.Play:
             "when": "'note' in provision_due.roles",
         },
     ]
-    given = {"hosts": "all", "gather_facts": False, "vars": {"note_path": str(tmp_path)}, "tasks": tasks}
-    (tmp_path / "playbooks/test.yml").write_text(json.dumps([given]))
-    (tmp_path / "hosts.ini").write_text(
-        "a ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n"
-    )
-    return ansible.Play("test", tmp_path / "hosts.ini", data=tmp_path)
+    given = {"hosts": "all", "gather_facts": False, "tasks": tasks}
+    plays = [{**given, "vars": {"note_path": str(folder), **variables}} for variables in ({}, *more)]
+    (folder / "playbooks/test.yml").write_text(json.dumps(plays))
+    (folder / "tmp").mkdir()
+    (folder / "hosts.ini").write_text(f"[all:vars]\n{LOCAL}\nansible_remote_tmp={folder}/tmp\n[ungrouped]\na\n")
+    return ansible.Play("test", folder / "hosts.ini", data=folder)
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> ansible.Play:
+    return new_play(tmp_path)
 
 
 def run(play: ansible.Play, *, check: bool = False, **variables: object) -> tuple[list[str], int, list[str]]:
@@ -192,20 +210,21 @@ def run(play: ansible.Play, *, check: bool = False, **variables: object) -> tupl
 WHOLE = ["Look", "Record what the host has before the role", "note: Write it", "Write the receipt of the role"]
 
 
-def test_role_is_skipped_until_its_inputs_change(play: ansible.Play, tmp_path: Path) -> None:
-    assert run(play) == (WHOLE, 1, [])
-    receipt = json.loads((tmp_path / "receipts/note.json").read_text())
-    assert receipt["created"]["paths"] == [f"{tmp_path}/note"]
-    assert run(play) == (["Look"], 0, [])
-    assert run(play, tfctl_text="two") == (WHOLE, 1, [])
-    assert (tmp_path / "note").read_text() == "two"
-
-
-def test_no_role_runs_on_a_host_with_faults(play: ansible.Play) -> None:
+def test_role_is_skipped_until_its_inputs_change_and_does_not_run_on_a_host_with_faults(tmp_path: Path) -> None:
+    play = new_play(tmp_path, {}, {"tfctl_text": "two"})
     fault: ModuleFault = {"message": "no sudo", "remedy": "install it", "kind": "unfit"}
-    [host] = ansible.run(replace(play, variables={"faults": [fault]}), lambda _: None).hosts
-    assert (host.failed, host.task, host.reason, host.changed) == (True, "preflight: Decide", "no sudo", 0)
-    assert host.faults[0].exit is Exit.PREFLIGHT
+    with play.inventory.open("a") as file:
+        file.write(f"unfit faults='[{json.dumps(fault)}]'\n")
+    events: list[Event] = []
+    fit, unfit = ansible.run(play, events.append).hosts
+    titles = [event.name for event in events if isinstance(event, TaskStarted)]
+    assert titles == [*WHOLE, "Look", *WHOLE]
+    assert (fit.failed, fit.changed) == (False, 2), fit.reason
+    assert not [event for event in events if isinstance(event, Warned)]
+    assert json.loads((tmp_path / "receipts/note.json").read_text())["created"]["paths"] == [f"{tmp_path}/note"]
+    assert (tmp_path / "note").read_text() == "two\n"
+    assert (unfit.failed, unfit.task, unfit.reason, unfit.changed) == (True, "preflight: Decide", "no sudo", 0)
+    assert unfit.faults[0].exit is Exit.PREFLIGHT
 
 
 @pytest.mark.extended
