@@ -25,20 +25,26 @@ from tfctl.errors import BadFile, Exit, TfctlError
 from tfctl.provision import ansible
 from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
 from tfctl.provision.reset import ResetRequest
+from tfctl.provision.results import PlayResult
+from tfctl.provision.run_folder import run_folder
 
 ROLES = ansible.data_dir() / "roles"
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
 
 
+def data_directory(folder: Path) -> Path:
+    """Make a data directory for the playbooks of a test, with links to the real plugins and modules."""
+    real = ansible.data_dir()
+    (folder / "playbooks").mkdir()
+    (folder / "roles").mkdir()
+    for name in ("callback_plugins", "library", "module_utils"):
+        (folder / "playbooks" / name).symlink_to(real / "playbooks" / name)
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A data directory for the playbooks of a test, with links to the real plugins and modules."""
-    real = ansible.data_dir()
-    (tmp_path / "playbooks").mkdir()
-    (tmp_path / "roles").mkdir()
-    for name in ("callback_plugins", "library", "module_utils"):
-        (tmp_path / "playbooks" / name).symlink_to(real / "playbooks" / name)
-    return tmp_path
+    return data_directory(tmp_path)
 
 
 def inventory(folder: Path, *hosts: str) -> Path:
@@ -56,22 +62,38 @@ def playbook(folder: Path, *tasks: Mapping[str, object]) -> None:
     (folder / "playbooks/test.yml").write_text(json.dumps([play]))
 
 
-def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
-    stop = {"ansible.builtin.fail": {"msg": "out of paper"}, "when": "inventory_hostname == 'b'", "name": "Stop"}
-    write = {"content": "{{ text }}", "dest": f"{folder}/{{{{ inventory_hostname }}}}"}
-    playbook(folder, stop, {"name": "Write", "ansible.builtin.copy": write})
-    play = ansible.Play("test", inventory(folder, "a", "b"), data=folder, variables={"text": "x"})
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlayResult, list[Event]]:
+    """One run on two hosts, of which b fails at its first task: the data directory, the result and the events."""
+    folder = data_directory(tmp_path_factory.mktemp("ran"))
+    on_a = {"when": "inventory_hostname == 'a'"}
+    create = {"path": f"{folder}/{{{{ inventory_hostname }}}}-{{{{ text }}}}", "state": "directory"}
+    playbook(
+        folder,
+        {"name": "Stop", "ansible.builtin.fail": {"msg": "out of paper"}, "when": "inventory_hostname == 'b'"},
+        {"name": "Create", "ansible.builtin.file": create},
+        {"name": "Keep", "ansible.builtin.file": {**create, "path": str(folder)}, **on_a},
+        {"name": "Report", "ansible.builtin.debug": {"msg": "{{ inventory_hostname }} is slow"}, **on_a},
+    )
     events: list[Event] = []
-    report = ansible.run(play, events.append)
-    assert [event.name for event in events if isinstance(event, TaskStarted)] == ["Stop", "Write"]
-    assert [(e.host, e.state) for e in events if isinstance(e, HostDone) and e.task == "Write"] == [("a", "changed")]
+    play = ansible.Play("test", inventory(folder, "a", "b"), data=folder, variables={"text": "x"})
+    return folder, ansible.run(play, events.append), events
+
+
+def test_playbook_continues_on_other_hosts_when_one_fails(ran: tuple[Path, PlayResult, list[Event]]) -> None:
+    folder, report, events = ran
+    assert [event.name for event in events if isinstance(event, TaskStarted)] == ["Stop", "Create", "Keep", "Report"]
+    assert [(e.host, e.state) for e in events if isinstance(e, HostDone) and e.task == "Create"] == [("a", "changed")]
     a, b = report.hosts
-    assert (a.host, a.changed, a.exit) == ("a", 1, Exit.OK)
+    assert (a.host, a.changed, a.exit) == ("a", 1, Exit.OK), "the task Keep changes nothing"
     assert (b.host, b.failed, b.task, b.reason, b.exit) == ("b", True, "Stop", "out of paper", Exit.FAILED)
-    assert report.exit is Exit.FAILED
-    assert (folder / "a").read_text() == "x" and not (folder / "b").exists()
-    again = ansible.run(play, events.append)
-    assert again.changed == 0
+    assert (report.changed, report.exit) == (1, Exit.FAILED)
+    assert (folder / "a-x").is_dir() and not (folder / "b-x").exists()
+
+
+def test_debug_message_of_a_role_is_a_warning(ran: tuple[Path, PlayResult, list[Event]]) -> None:
+    _, _, events = ran
+    assert [event for event in events if isinstance(event, Warned)] == [Warned("a", "a is slow")]
 
 
 #: A module that fails and passes on an exception, as some modules of Ansible do.
@@ -172,14 +194,6 @@ def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: P
     )
     assert report.hosts[0].reason == "Open MPI could not be built\nerror: no compiler"
     assert not (folder / "source").exists()
-
-
-def test_debug_message_of_a_role_is_a_warning(folder: Path) -> None:
-    say: dict[str, object] = {"name": "Report", "ansible.builtin.debug": {"msg": "{{ inventory_hostname }} is slow"}}
-    playbook(folder, {**say, "when": "inventory_hostname == 'a'"})
-    events: list[Event] = []
-    ansible.run(ansible.Play("test", inventory(folder, "a", "b"), data=folder), events.append)
-    assert [event for event in events if isinstance(event, Warned)] == [Warned("a", "a is slow")]
 
 
 @pytest.mark.extended
@@ -351,10 +365,10 @@ def test_workers_of_ansible_end_when_ansible_is_killed(folder: Path, seconds: st
     wait_for(lambda: not sleeping(nap) and not running(pattern))
 
 
-def test_playbook_removes_the_temporary_folders_of_runs_that_were_killed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_run_removes_the_temporary_folders_of_runs_that_were_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    temporary = folder / "tmp"
+    temporary = tmp_path / "tmp"
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     names = ("tfctl-ansible-killed", "tfctl-ansible-running", "tfctl-ansible-new", "tfctl-other")
     for name in names:
@@ -366,8 +380,8 @@ def test_playbook_removes_the_temporary_folders_of_runs_that_were_killed(
     (temporary / "tfctl-ansible-link").symlink_to(temporary / "tfctl-other")
     lock = os.open(temporary / "tfctl-ansible-running", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    playbook(folder)
-    ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None)
+    with run_folder():
+        pass
     os.close(lock)
     assert sorted(path.name for path in temporary.iterdir()) == ["tfctl-ansible-link", *sorted(names[1:])]
 
