@@ -2,11 +2,12 @@
 
 Ansible sends each module to Python as a zip archive, with the source of all that the module imports. Python compiles
 that source in every run, which takes longer than the run itself. Here it takes the bytecode of the installed file, if
-that has the same source.
+that has the same source. Nor does it look for garbage, which takes a sixth of the time that Ansible needs to start.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 import zipimport
 from importlib.machinery import SourceFileLoader
@@ -35,3 +36,4 @@ def _compiled(path: str, source: bytes) -> CodeType:
 
 
 zipimport._compile_source = _compiled  # type: ignore[attr-defined]
+gc.disable()
