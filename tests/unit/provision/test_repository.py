@@ -81,24 +81,24 @@ def run(folder: Path, *tasks: dict[str, Any], **variables: object) -> None:
 
 
 def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path) -> None:
-    text = "{{ lookup('ansible.builtin.template', '" + str(ROLE) + "/templates/etc/apt/' ~ item ~ '.j2') }}"
-    for drivers in DRIVERS:
-        (tmp_path / str(drivers)).mkdir()
-    tasks = [
-        {
-            "name": "Render",
-            "ansible.builtin.copy": {
-                "content": text, "dest": f"{tmp_path}/{drivers}/{{{{ item | basename }}}}", "mode": "0644",
-            },
-            "loop": "{{ nvidia_repo_apt_files }}",
-            "vars": {"nvidia_repo_drivers": drivers, "nvidia_repo_source_file": ""},
-        }
+    names = [name.removeprefix("etc/apt/") for name in APT]
+    lookup = f"lookup('ansible.builtin.template', '{ROLE}/templates/etc/apt/%s.j2', template_vars={{'%s': %s}})"
+    texts = {
+        f"{drivers} {name}": "{{ " + lookup % (name, "nvidia_repo_drivers", str(drivers).lower()) + " }}"
         for drivers in DRIVERS
-    ]  # fmt: skip
-    run(tmp_path, *tasks, nvidia_repo_packager="apt-get", nvidia_repo_url=f"{BASE}/debian12/x86_64/")
-    for drivers in DRIVERS:
-        wanted = {name: text.replace("-1", "600") if drivers else text for name, text in APT.items()}
-        assert {name: (tmp_path / str(drivers) / Path(name).name).read_text() for name in APT} == wanted
+        for name in names
+    }
+    content = {"names": "{{ nvidia_repo_apt_files }}", **texts}
+    write = {"ansible.builtin.copy": {"content": content, "dest": f"{tmp_path}/texts.json", "mode": "0644"}}
+    given = {"nvidia_repo_packager": "apt-get", "nvidia_repo_url": URI, "nvidia_repo_source_file": ""}
+    run(tmp_path, write, **given)
+    found = json.loads((tmp_path / "texts.json").read_text())
+    assert sorted(found.pop("names")) == sorted(names)
+    assert found == {
+        f"{drivers} {name}": text.replace("-1", "600") if drivers else text
+        for drivers in DRIVERS
+        for name, text in zip(names, APT.values(), strict=True)
+    }
 
 
 def repository(folder: Path, label: str, version: str, *names: str, depends: str = "") -> str:
