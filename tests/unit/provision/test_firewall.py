@@ -26,8 +26,14 @@ def table(ports: object, *rules: str) -> dict[str, object]:
     return nft({"table": {"name": "tfctl"}}, *({"set": each} for each in sets), *({"rule": each} for each in rules))
 
 
-def test_firewall_compares_sets_and_rules_of_the_kernel_with_its_own(tmp_path: Path) -> None:
-    resolved = {"stdout_lines": ["10.0.0.1 STREAM a", "10.0.0.1 DGRAM", "10.0.0.2 STREAM b", "10.0.0.2 RAW"]}
+def chain(table: str, hook: str = "input", **more: str) -> dict[str, object]:
+    return {"chain": {"family": "inet", "table": table, "name": "in", "type": "filter", "hook": hook, **more}}
+
+
+def test_firewall_compares_the_tables_of_the_kernel_with_its_own_and_finds_what_drops_packets(tmp_path: Path) -> None:
+    """firewalld, and chains that drop packets by default."""
+    addresses = ["10.0.0.1 STREAM a", "10.0.0.1 DGRAM", "10.0.0.2 STREAM b", "10.0.0.2 RAW"]
+    given = {"firewall_resolved": {"stdout_lines": addresses}}
     whole, rules = {"range": [2222, 2299]}, ("loopback", "v4", "v6")
     cases = [
         ("2222-2299", table(whole, *rules), True),
@@ -36,17 +42,6 @@ def test_firewall_compares_sets_and_rules_of_the_kernel_with_its_own(tmp_path: P
         ("2222-2299", table(whole), False),
         ("2222-2299", {"rc": 1, "stdout": ""}, False),
     ]
-    play(tmp_path, "firewall", [
-        check(f"firewall_in_force == {expected}", tfctl_ports=ports, firewall_listed=listed, firewall_resolved=resolved)
-        for ports, listed, expected in cases
-    ])  # fmt: skip
-
-
-def chain(table: str, hook: str = "input", **more: str) -> dict[str, object]:
-    return {"chain": {"family": "inet", "table": table, "name": "in", "type": "filter", "hook": hook, **more}}
-
-
-def test_firewall_finds_firewalld_and_chains_that_drop_packets_by_default(tmp_path: Path) -> None:
     plain = {"chain": {"family": "inet", "table": "filter", "name": "mine"}}
     chains = [
         plain,
@@ -57,6 +52,10 @@ def test_firewall_finds_firewalld_and_chains_that_drop_packets_by_default(tmp_pa
     dropping: list[object] = [*chains, chain("mine", policy="drop")]
     firewalld = next(each for each in tasks_of("firewall", "rules.yml") if "ansible.builtin.assert" in each)
     play(tmp_path, "firewall", [
+        *(
+            check(f"firewall_in_force == {expected}", **given, tfctl_ports=ports, firewall_listed=listed)
+            for ports, listed, expected in cases
+        ),
         check("firewall_dropping == []", firewall_chains=nft(*chains)),
         check("firewall_dropping == ['inet mine in']", firewall_chains=nft(*dropping)),
         *trial(firewalld, "", firewall_chains=nft(*dropping)),

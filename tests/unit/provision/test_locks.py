@@ -133,15 +133,14 @@ def test_missing_wheel_is_named(tmp_path: Path) -> None:
         resolved(tmp_path, "absent")
 
 
-def test_command_prints_the_paths_of_the_locks_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, lock = own_stack(tmp_path / "own"), str(tmp_path / "own/locks/mine-cpu-3.11.txt")
-    assert run(["stacks", "lock", str(file), "-o", "json"]) == 0
-    captured = capsys.readouterr()
-    assert (json.loads(captured.out), captured.err) == ({"files": [lock]}, f"{lock}: written\n")
-
-
-def test_locks_of_a_stack_are_written_beside_its_file(tmp_path: Path) -> None:
+def test_locks_of_a_stack_are_written_beside_its_file_and_their_paths_printed_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stack = stacks.read(own_stack(tmp_path / "own"))
-    stack.lock("cpu", "3.11").unlink()
-    assert [*locks.write_locks(stack)] == [tmp_path / "own/locks/mine-cpu-3.11.txt"]
-    assert [*locks.entries(stack.lock("cpu", "3.11").read_text())] == ["six", "tensorflow-cpu"]
+    lock = tmp_path / "own/locks/mine-cpu-3.11.txt"
+    lock.unlink()
+    assert run(["stacks", "lock", str(tmp_path / "own/mine.yaml"), "-o", "json"]) == 0
+    captured = capsys.readouterr()
+    assert (json.loads(captured.out), captured.err) == ({"files": [str(lock)]}, f"{lock}: written\n")
+    assert stack.lock("cpu", "3.11") == lock
+    assert [*locks.entries(lock.read_text())] == ["six", "tensorflow-cpu"]
