@@ -175,6 +175,7 @@ def price(age):
 """
 
 
+@pytest.mark.extended
 def test_a_mutant_is_killed_by_the_test_that_notices_it_and_another_survives(tmp_path: Path) -> None:
     test = "def test_price():\n    assert price(9) == 3"
     trial = tried(checkout(tmp_path, PRICE, test), "age + 6", "age <= 6")

@@ -130,7 +130,7 @@ def test_paths_and_arguments_are_those_of_pytest_after_lint(unchanged: Checkout)
         ([JOBS, LOGS], f"{TWO_LABS} {JOBS} {LOGS}"),
         (["tests/lab"], f"{TWO_LABS} tests/lab"),
     ],
-    ids=" ".join,
+    ids=["all", "chosen by name", "file", "file and option", "tests of one file", "two files", "directory"],
 )  # fmt: skip
 def test_lab_runs_the_files_that_it_is_given_and_a_single_one_on_one_lab(
     unchanged: Checkout, words: list[str], called: str
@@ -149,6 +149,7 @@ def test_a_lab_test_is_refused_without_lab(unchanged: Checkout) -> None:
     assert said == f"The tests in tests/lab need a lab: scripts/test --lab {JOBS}\n"
 
 
+@pytest.mark.extended
 def test_checks_that_passed_run_again_only_when_a_file_on_which_they_depend_has_changed(checkout: Checkout) -> None:
     assert "has changed since it passed" not in checkout.run()
     assert checkout.calls("pytest") == [QUICK]
@@ -185,6 +186,7 @@ def test_another_checkout_with_the_same_files_uses_what_has_passed(checkout: Che
     assert second.calls("mypy") == checkout.calls("mypy"), "in the same cache"
 
 
+@pytest.mark.extended
 def test_nothing_has_passed_with_another_version_of_a_package(checkout: Checkout, tmp_path: Path) -> None:
     checkout.run()
     second = Checkout(tmp_path / "second", lock="package==2\n")
@@ -195,6 +197,7 @@ def test_nothing_has_passed_with_another_version_of_a_package(checkout: Checkout
     assert second.calls("mypy") != checkout.calls("mypy"), "in a cache of its own"
 
 
+@pytest.mark.extended
 def test_checks_that_fail_run_again(checkout: Checkout) -> None:
     checkout.run(failing="ansible-lint", code=1)
     checkout.write("docs/page.md", "new")
