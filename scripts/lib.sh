@@ -122,6 +122,18 @@ environment() {
     touch "$stamp"
 }
 
+# Have temporary files in memory, if there is room for them and programs there can be executed: tests create thousands of
+# small files, which some file systems take long for. Sets $memory to the directory; the caller deletes it.
+in_memory() {
+    [ -z "${TMPDIR:-}" ] || return 0
+    [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 2000000 ] || return 0
+    memory=$(mktemp -d /dev/shm/tfctl.XXXX) || return 0
+    chmod 755 "$memory"
+    printf '#!/bin/sh\n' >"$memory/executable"
+    chmod 755 "$memory/executable"
+    ! "$memory/executable" 2>/dev/null || export TMPDIR=$memory
+}
+
 # Set $cache to the directory of what checks keep for later runs, of any checkout with the same Python and the same
 # packages. Delete what has not been used for longest.
 open_cache() {

@@ -366,14 +366,17 @@ class Hosts:
 
 
 class Client:
-    """tfctl as a process. Its output goes to files, so that it never blocks. A context manager that kills it."""
+    """tfctl as a process. Its output goes to files, so that it never blocks. A context manager that kills it.
 
-    def __init__(self, words: Sequence[str], folder: Path, out: int | None = None) -> None:
+    ``program``: another one, which runs tfctl with these words.
+    """
+
+    def __init__(self, words: Sequence[str], folder: Path, out: int | None = None, program: Path = TFCTL) -> None:
         self._out = (folder / f"out.{os.urandom(4).hex()}").open("w+")
         self._err = (folder / f"err.{os.urandom(4).hex()}").open("w+")
         with Path(os.devnull).open() as nothing:
             streams = [nothing.fileno(), out or self._out.fileno(), self._err.fileno()]
-            self.process = Process(fork_server("client"), [str(TFCTL), *words], streams, folder=folder)
+            self.process = Process(fork_server("client"), [str(program), *words], streams, folder=folder)
 
     def __enter__(self) -> Client:
         return self

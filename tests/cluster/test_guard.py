@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -105,7 +104,9 @@ def test_the_bench_starts_the_same_job_without_guards(guarded: Hosts) -> None:
     found = re.search(r'WITHOUT_GUARDS = """\n(.*?)"""', BENCH.read_text(), re.DOTALL)
     assert found
     words = guarded.words("start", guarded.file("bare", f"{STAY}roles: {{worker: {{per_host: 1}}}}\n"))
-    with Client([sys.executable, "-c", found[1], *words], guarded.folder) as client:
+    program = guarded.folder / "without_guards.py"
+    program.write_text(found[1])
+    with Client(words, guarded.folder, program=program) as client:
         assert client.done().code == 0, client.err
     assert [unit for unit in units(guarded) if "guard" in unit] == guard_files(guarded) == []
     assert guarded("stop", "bare").code == 0

@@ -225,7 +225,7 @@ def test_change_compares_with_the_commit_at_which_the_branch_left_its_base(tree:
     commit(tree, theirs="")
     git(tree, "checkout", "--quiet", "mine")
     found = Repository(tree).change()
-    assert (found.base, found.files) == (base, {"mine"})
+    assert (found.base, found.files) == (base, frozenset({"mine"}))
     git(tree, "update-ref", "refs/remotes/origin/main", "mine")
     assert Repository(tree).change().files == set(), "origin/main comes before main"
     assert Repository(tree).change("main").files == {"mine"}
