@@ -161,12 +161,14 @@ def test_inventory_program_is_run_each_time(work: Path, ansible_runs: Callable[[
     assert "the cloud is down" in refusal(path).message
     path.write_text("#!/bin/sh\necho hello\n")
     assert "JSON" in refusal(path).message
+    path.write_text("#!/no/such/shell\n")
+    assert "no hosts in it" in refusal(path).message
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[gpu]\n", "no hosts"),
+        ("", "no hosts in it"),
         ("a b c\n", "Expected key=value"),
     ],
 )

@@ -94,6 +94,11 @@ def test_a_fault_is_named_with_its_place(line: str, sentence: str, tmp_path: Pat
     assert caught.value.exit == 3
 
 
+def test_a_value_that_is_too_long_for_a_process_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match=r"env: X: longer than 130816 bytes; put it in a file \(line 5\)"):
+        read(tmp_path, with_line(f"env: {{X: {'x' * 132_000}}}"))
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -129,3 +134,9 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "none.yaml")
     with pytest.raises(BadFile, match="cannot be read"):
         load(tmp_path)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_bytes(b"name: \xff\xfe\n")
+    with pytest.raises(BadFile, match=r"job\.yaml: cannot be read: "):
+        load(tmp_path / "job.yaml")

@@ -73,6 +73,8 @@ BEYOND = {
     "command: |\n  python a.py\n  python b.py",
     "command: 'a \"b'",
     'env: {X: "a\\0b"}',
+    'env: {X: "\\a"}',
+    'env: {X: "\\ud800"}',
     "ports: 2299-2222",
     "code: {include: [../.env]}",
     "code: ~no-such-user/src",
