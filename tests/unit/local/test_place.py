@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.unit.local.local_run import Local
+from tfctl.cli import main
 from tfctl.errors import BadFile
 from tfctl.local import machine
 from tfctl.local.environment import environment
@@ -161,9 +161,8 @@ def test_a_port_in_use_is_skipped(tmp_path: Path) -> None:
         assert found == (port,)
 
 
-def test_run_without_local_points_to_start(local: Local) -> None:
+def test_run_without_local_points_to_start(local: Local, capsys: pytest.CaptureFixture[str]) -> None:
     local.write("strategy: custom\ncommand: ls\nroles: {worker: 1}\n")
-    words = [sys.executable, "-m", "tfctl", "run", "job.yaml"]
-    done = subprocess.run(words, cwd=local.folder, capture_output=True, text=True, timeout=15)
-    assert done.returncode == 2
-    assert "--local" in done.stderr and "tfctl start job.yaml" in done.stderr
+    assert main.run(["run", str(local.folder / "job.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "--local" in said and f"tfctl start {local.folder}/job.yaml" in said
