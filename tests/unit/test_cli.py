@@ -18,21 +18,13 @@ from tfctl.errors import Busy
 SLOW = {"paramiko", "ansible", "pydantic", "jinja2", "rich", "yaml", "asyncio"}
 
 
-def tfctl(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tfctl", *words], capture_output=True, text=True, timeout=30)
-
-
-def test_help_prints_usage_and_complete_sentences() -> None:
-    done = tfctl("--help")
-    assert done.returncode == 0
-    assert done.stdout.startswith("Usage: tfctl ")
-    assert done.stderr == ""
-    assert "..." not in done.stdout.partition("Commands:")[2], "a sentence is cut off"
-
-
-def test_help_lists_the_commands_as_the_whole_command_line_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_prints_usage_and_complete_sentences_as_the_whole_command_line_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main.run(["--help"]) == 0
-    shown = capsys.readouterr().out
+    shown, said = capsys.readouterr()
+    assert said == "" and shown.startswith("Usage: tfctl ")
+    assert "..." not in shown.partition("Commands:")[2], "a sentence is cut off"
     with typer.main.get_command(main.command_line()).make_context("tfctl", ["list"]) as context:
         assert shown.rstrip("\n") == context.get_help()
 
@@ -53,34 +45,9 @@ def test_help_imports_nothing_slow() -> None:
     assert SLOW.isdisjoint(done.stderr.split())
 
 
-def test_version_prints_the_version() -> None:
-    assert tfctl("--version").stdout == f"tfctl {__version__}\n"
-
-
-#: Runs a program, and prints how many times Python has collected garbage in it.
-COUNT = """
-import gc, sys
-count = 0
-def note(phase, info):
-    global count
-    count += phase == "start"
-from tfctl.cli.entry import main
-gc.callbacks.append(note)
-import os
-end = os._exit
-os._exit = lambda code: (print(count, file=sys.stderr), end(code))
-"""
-
-
-def test_a_short_command_collects_no_garbage(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("name: short\nstrategy: custom\ncommand: date\nroles: {worker: 9}\n")
-    (tmp_path / "hosts.ini").write_text("node1 ansible_host=10.0.0.1 tfctl_slots=9\n")
-    words = ["render", "job.yaml", "-i", "hosts.ini"]
-    command = [sys.executable, "-c", COUNT + "main()", *words]
-    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
-    assert "TFCTL_JOB" in done.stdout, done.stderr
-    assert done.stderr.splitlines()[-1] == "0"
+def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"tfctl {__version__}\n"
 
 
 def test_garbage_collection_is_delayed_in_long_commands() -> None:
@@ -145,22 +112,24 @@ def test_output_replaces_characters_that_the_locale_cannot_encode(tmp_path: Path
 
 
 @pytest.mark.parametrize("words", [["no-such-verb"], ["--no-such-option"]])
-def test_unknown_verb_or_option_is_a_usage_error(words: list[str]) -> None:
-    done = tfctl(*words)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert words[0] in done.stderr
-    assert "Traceback" not in done.stderr
+def test_unknown_verb_or_option_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(words) == 2
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert words[0] in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("verb", ["provision", "preflight", "reset"])
-def test_become_password_is_refused_when_nobody_can_enter_it(verb: str) -> None:
-    words = [sys.executable, "-m", "tfctl", verb, "hosts.ini", "-K"]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(
-        "tfctl: -K asks for a password, and stdin is not a terminal\n  → run it in a terminal"
-    )
+def test_become_password_is_refused_when_nobody_can_enter_it(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        assert main.run([verb, "hosts.ini", "-K"]) == 2
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert said.startswith("tfctl: -K asks for a password, and stdin is not a terminal\n  → run it in a terminal")
 
 
 @pytest.mark.parametrize(

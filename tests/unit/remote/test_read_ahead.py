@@ -57,11 +57,3 @@ def test_reading_ends_after_the_limit_where_the_kernel_refuses_it() -> None:
         reading.settimeout(0.05)
         with pytest.raises(TimeoutError):
             reading.recv(1)
-
-
-def test_the_kernel_keeps_the_limit_so_that_reading_is_one_system_call() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ReadAhead(ours).settimeout(0.05)
-        assert os.get_blocking(ours.fileno())
-        assert ours.gettimeout() is None
