@@ -21,9 +21,14 @@ STRATEGY = Strategy(
     synchronous=True,
 )
 """
-#: Prints what the report makes of a job with this strategy.
-REPORT = """
+#: Runs commands one after the other, and prints the exit code of each behind its output. The last line is what the
+#: report makes of a job with this strategy.
+COMMANDS = """
 from types import SimpleNamespace
+from tfctl.cli.main import run
+for words in ("init first --strategy ring", "check first/job.yaml", "render first/job.yaml", "schema"):
+    print("exit code", run(words.split()))
+
 from tfctl.jobs.state import TaskState
 from tfctl.node.wire import RecordedTask, TaskStatus
 from tfctl.report.read import run_figures
@@ -41,17 +46,12 @@ def test_a_new_strategy_is_known_to_every_command_by_its_file_alone(tmp_path: Pa
     for name in ("docs", "examples"):
         (tmp_path / name).symlink_to(PACKAGE.parent / name)
     environ = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-
-    def python(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *words], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    python("-m", "tfctl", "init", "first", "--strategy", "ring")
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    _, checked, rendered, schema, report = done.stdout.split("exit code 0\n")
     assert (tmp_path / "first/job.yaml").read_text().startswith("# ring: two workers in a ring.\n")
-    assert python("-m", "tfctl", "check", "first/job.yaml").startswith("first: no errors; ")
-    assert "TFCTL_STRATEGY=ring" in python("-m", "tfctl", "render", "first/job.yaml").replace('"', "")
-    assert '"ring"' in python("-m", "tfctl", "schema")
-    assert python("-c", REPORT) == "True True\n"
+    assert checked.startswith("first: no errors; "), done.stderr
+    assert "TFCTL_STRATEGY=ring" in rendered.replace('"', "")
+    assert '"ring"' in schema
+    assert report == "True True\n"
