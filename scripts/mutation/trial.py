@@ -90,6 +90,7 @@ class Trial:
         with self._lock:
             self._seconds[file], self._reached[file] = outcome.passed, outcome.reached
             self.broken += outcome.failed
+        self._say(f"{file}: {len(outcome.passed)} tests reach {len(outcome.reached)} mutants")
         for test in outcome.failed:
             self._say(f"not used, because it fails without a mutant: {test}")
 
@@ -121,6 +122,8 @@ class Trial:
 
     def _together(self, tree: Tree, file: str) -> None:
         group = self._alive(self._reached[file])
+        if group:
+            self._say(f"{file}: {len(group)} mutants together")
         while group:
             met = self._survivors_of(tree, file, group)
             hidden = self._alive(set(group) - met)
