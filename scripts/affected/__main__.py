@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from scripts.affected.graph import Graph
-from scripts.affected.repository import NoBase, Repository
+from scripts.affected.repository import GitError, Repository
 from scripts.affected.rules import NAMES
 from scripts.affected.selection import report, select
 
@@ -21,12 +21,8 @@ def main(words: list[str]) -> int:
     repository = Repository(Path(__file__).resolve().parents[2])
     match words:
         case ["changed", *base] if len(base) <= 1:
-            try:
-                change = repository.change(*base)
-            except NoBase as error:
-                print(f"{error}. Name a commit: scripts/test --changed COMMIT", file=sys.stderr)
-                return 2
-            found = select(repository, change)
+            change = repository.change(*base)
+            found = select(Graph(repository, change.files), change)
             print("".join(f"   {line}\n" for line in report(change, found)), end="", file=sys.stderr)
             print("".join(f"{name}\n" for name in found.chosen), end="")
         case ["digest", check, *more]:
@@ -40,4 +36,7 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except GitError as error:
+        sys.exit(f"{error}")

@@ -28,18 +28,18 @@ class Files:
         """Return the files in this directory and in those below it."""
         return frozenset(self._below.get(folder, ()))
 
-    def named(self, path: str, *, alone: bool) -> frozenset[str]:
+    def named(self, path: str, *, word: bool) -> frozenset[str]:
         """Return the file, those in the directory, or those that the pattern matches, if it begins with a directory.
 
-        ``alone``: a directory with tests, or a package, does not count.
+        ``word``: the path may be a word that is none, so do not count a package or a directory with tests.
         """
         if path in self.paths:
             return frozenset([path])
         if "*" in path:
-            first, _, rest = path.partition("/")
-            return self.matching(path.replace("**/", "*")) if rest and first in self._below else frozenset()
+            return self.matching(path.replace("**/", "*")) if path.partition("/")[0] in self._below else frozenset()
         found = self.below(path)
-        return frozenset() if alone and (f"{path}/__init__.py" in found or any(map(_TEST.fullmatch, found))) else found
+        none = word and (f"{path}/__init__.py" in found or any(map(_TEST.fullmatch, found)))
+        return frozenset() if none else found
 
     def ending(self, end: str) -> frozenset[str]:
         return frozenset(path for path in self.paths if path.endswith(end))

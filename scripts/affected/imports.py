@@ -14,8 +14,9 @@ from scripts.affected.files import Files
 ROOTS = {"": "", "tests/fakes/": "", "playbooks/module_utils/": "ansible.module_utils."}
 #: Where the paths in strings begin, beside the directory of the file that contains the string.
 BASES = ("", "tests", "tests/fakes")
-#: A path, or a pattern below a directory.
-_PATH = re.compile(r"[\w.-]+(?:/[\w.*-]+)*/?")
+#: A path, or a pattern below a directory; and those of several parts in a longer text.
+_PATH = re.compile(r"/?[\w.-]+(?:/[\w.*-]+)*/?")
+_PATHS = re.compile(r"[\w.-]+(?:/[\w.*-]+)+")
 #: In a string: an import of code, a program of Python, the name of a module.
 _IMPORT = re.compile(r"(?:^|[\n;])\s*(?:from ([\w.]+) import ([\w, ]+)|import ([\w.]+(?:, [\w.]+)*))")
 _PROGRAM = re.compile(r"-m (\w+)")
@@ -67,28 +68,42 @@ class Source:
     def named(self, files: Files) -> set[str]:
         """Return the existing files that strings name by a path, by a directory or by a pattern in one.
 
-        The names of directories with tests and of packages are also words of tfctl, such as "ssh" and "tfctl". They do
-        not count alone, unless they are joined to a path.
+        Directories with tests and packages have names that are also words of tfctl, such as "ssh" and "tfctl". Such a
+        word counts only if it is joined to a path.
         """
-        joined = {
-            id(node.right) for node in self._nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
-        }
         found: set[str] = set()
-        for node in self._nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PATH.fullmatch(node.value):
-                word = node.value.rstrip("/")
+        for text, joined in self._joined_strings():
+            only_path = _PATH.fullmatch(text) is not None
+            for path in [text.strip("/")] if only_path else _PATHS.findall(text):
                 for base in {*BASES, str(PurePosixPath(self._path).parent)}:
-                    found |= files.named(f"{base}/{word}".lstrip("/"), alone=bool(base) or id(node) not in joined)
-                found |= files.ending(f"/{word}") if "/" in word else set()
+                    found |= files.named(f"{base}/{path}".lstrip("/"), word=bool(base) or not joined)
+                if only_path and "/" in path:
+                    found |= files.ending(f"/{path}")
         return found - {self._path}
+
+    def _joined_strings(self) -> Iterator[tuple[str, bool]]:
+        """Yield the strings, and for each whether it is joined to a path. `ROOT / "a" / "b"` has the string "a/b"."""
+        parts: set[ast.AST] = set()
+        for node in self._nodes:  # the outer before the inner
+            if isinstance(node, ast.BinOp) and node not in parts:
+                words = []
+                left: ast.expr = node
+                while isinstance(left, ast.BinOp) and (word := _text(left.right)) is not None:
+                    words.append(word)
+                    parts |= {left, left.right}
+                    left = left.left
+                if words:
+                    yield "/".join(reversed(words)), True
+            elif (word := _text(node)) is not None and node not in parts:
+                yield word, False
 
     def _texts(self) -> Iterator[str]:
         """Yield the strings, and as one string those that follow one another in a list, such as a command's words."""
         for node in self._nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
+            if (word := _text(node)) is not None:
+                yield word
             elif isinstance(node, (ast.List, ast.Tuple)):
-                yield " ".join(str(each.value) if isinstance(each, ast.Constant) else "?" for each in node.elts)
+                yield " ".join(_text(each) or "?" for each in node.elts)
 
     def _names(self, node: ast.AST) -> Iterator[str]:
         """Yield the full names of what this statement imports."""
@@ -98,3 +113,7 @@ class Source:
             package = [*PurePosixPath(self._path).parts[: -node.level]] if node.level else []
             name = ".".join([*package, *([node.module] if node.module else [])])
             yield from (f"{name}.{alias.name}" for alias in node.names)
+
+
+def _text(node: ast.AST) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

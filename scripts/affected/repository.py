@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 
-class NoBase(Exception):
-    """There is no commit to compare with."""
+class GitError(Exception):
+    """git has failed, or there is no commit to compare with."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Repository:
     def change(self, base: str | None = None) -> Change:
         """Return what the working tree changes since it left ``base``; by default origin/main, or main without that.
 
-        Raise NoBase if there is no such commit.
+        Raise GitError if there is no such commit.
         """
         point = self._branching_point([base] if base else ["origin/main", "main"])
         status = self._names("diff", "-z", "--name-status", "--no-renames", point, "--")
@@ -77,16 +77,19 @@ class Repository:
         path = self.root / name
         return path.is_symlink() or path.is_file()
 
-    def _branching_point(self, bases: Iterable[str]) -> str:
+    def _branching_point(self, bases: list[str]) -> str:
         for base in bases:
             done = self._git("merge-base", "HEAD", base)
             if done.returncode == 0:
                 return done.stdout.strip()
-        raise NoBase(f"git finds no commit that HEAD shares with {' or '.join(bases)}")
+        raise GitError(
+            f"git finds no commit that HEAD shares with {' or '.join(bases)}. Name one: scripts/test --changed COMMIT"
+        )
 
     def _names(self, *words: str) -> list[str]:
         done = self._git(*words)
-        done.check_returncode()
+        if done.returncode != 0:
+            raise GitError(f"git {words[0]}: {done.stderr.strip()}")
         return done.stdout.split("\0")[:-1]
 
     def _git(self, *words: str) -> subprocess.CompletedProcess[str]:

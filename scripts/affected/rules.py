@@ -10,11 +10,19 @@ NAMES = "the list of all files"
 ANSIBLE_LINT, LINT = "ansible-lint", "lint"
 #: What tfctl passes to Ansible.
 ANSIBLE = ("playbooks/*", "roles/*", "ansible.cfg")
+#: What the commands that act on jobs do not use.
+NO_JOBS = (*ANSIBLE, "tfctl/provision/decide/*", "tfctl/lab/*", "examples/*", "docs/*")
+#: Code whose strings are no paths of this repository, but of hosts, of users or of invented repositories.
+NO_PATHS = (
+    "tfctl/*", "tfctl_runtime/*", "playbooks/*", "roles/*", "examples/*", "tests/lab/programs/*", "scripts/affected/*",
+    "tests/unit/test_changed.py", "tests/unit/test_script_test.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The files that match ``who`` depend on those that match ``uses``, for the reason ``why``.
+    """The files that match ``who`` depend, for the reason ``why``, on those that match ``uses`` and on all on which
+    these depend. Of those that match ``reads``, they depend on the text alone.
 
     ``but``: what they do not depend on, although something does on which they depend. Except the names above, all are
     patterns of fnmatch, whose `*` also matches a slash.
@@ -23,14 +31,21 @@ class Rule:
     who: str
     uses: tuple[str, ...]
     why: str
+    reads: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
 
 
 RULES = (
-    Rule("tests/*", ("pyproject.toml", "requirements/*.txt", "scripts/test", "scripts/lib.sh"), "how each test runs"),
+    Rule("tests/*", ("pyproject.toml", "requirements/*.txt", "scripts/test", "scripts/lib.sh"), "set how they run"),
+    Rule("tests/*", ("ansible.cfg",), "Ansible reads it in the directory in which tests run"),
     # Lint
     Rule(ANSIBLE_LINT, (*ANSIBLE, "inventory/example.ini", "*.yml"), "the files that it checks"),
-    Rule(ANSIBLE_LINT, (".*", "pyproject.toml"), "its configuration"),
+    Rule(
+        ANSIBLE_LINT,
+        (".*", "pyproject.toml"),
+        "its configuration. Of the plugins that need more modules, it runs none",
+        but=("tfctl/model/*", "tfctl/provision/node_part.py", "tfctl_runtime/*"),
+    ),
     Rule(LINT, ("tests/lab/*", "tests/typing/*", ".ci/run"), "no test of scripts/test runs them"),
     Rule(LINT, ("scripts/demo", "scripts/lock*", "scripts/record-packages", "scripts/bench-training/*"), "likewise"),
     # Code that finds modules and files by itself
@@ -51,20 +66,27 @@ RULES = (
     Rule("tfctl/node/system.py", (), "needs only the name of its package"),
     Rule("tfctl/provision/ansible.py", ANSIBLE, "runs playbooks"),
     Rule("tfctl/provision/due.py", ANSIBLE, "digests the code of roles"),
-    Rule("tfctl/provision/node_part.py", ("tfctl/node/*",), "packs the node part"),
+    Rule("tfctl/provision/node_part.py", ("tfctl/node/*", "tfctl_runtime/*"), "packs them for hosts"),
     Rule("tfctl/verify/run.py", ("tfctl/verify/on_nodes/*",), "sends the proofs to hosts"),
     Rule("tfctl/verify/on_nodes/main.py", ("tfctl/verify/on_nodes/*",), "runs the proof that it is given"),
-    Rule("playbooks/*", ANSIBLE, "tasks have the names of roles, modules and files"),
-    Rule("roles/*", ANSIBLE, "tasks have the names of roles, modules and files"),
+    Rule("playbooks/*.yml", ANSIBLE, "contain the names of roles, plugins and files"),
+    Rule("roles/*.yml", ANSIBLE, "contain the names of roles, plugins and files"),
+    Rule("*/action_plugins/*", ("playbooks/library/*",), "run modules by name"),
     # Tests
-    Rule("tests/unit/test_changed.py", ("tests/*", NAMES), "chooses from the files of the repository"),
-    Rule("tests/unit/test_docs.py", ("*.md", NAMES), "checks the links of all pages"),
-    Rule("tests/unit/test_doc_blocks.py", ("tests/*.py",), "looks for the tests that the pages name"),
+    Rule("tests/cluster/*", (), "their commands act on jobs", but=NO_JOBS),
+    Rule("tests/unit/local/*", (), "their commands act on jobs", but=NO_JOBS),
+    Rule("tests/unit/provision/test_roles.py", ("tests/lab/*.py",), "imports the tests of each role"),
+    Rule("tests/unit/test_changed.py", (), "chooses from the files of the repository", reads=("tests/*.py", NAMES)),
+    Rule("tests/unit/test_docs.py", (), "checks the links of all pages", reads=("*.md", NAMES)),
+    Rule("tests/unit/test_doc_blocks.py", (), "looks for the tests that pages name", reads=("tests/*.py",)),
     Rule("tests/unit/test_proofs.py", ("tfctl/verify/on_nodes/*",), "runs the proofs"),
-    Rule("tests/unit/test_site.py", (NAMES,), "checks the links of the site"),
+    Rule("tests/unit/test_script_test.py", (), "copies them", reads=("scripts/affected/*",)),
+    Rule("tests/unit/test_site.py", (), "checks the links of the site", reads=(NAMES,)),
+    Rule("tests/unit/test_wheel.py", ("tfctl/*", "tfctl_runtime/*", *ANSIBLE, "examples/*"), "builds the wheel"),
     Rule(
         "tests/unit/test_wheel.py",
-        ("tfctl/*", "tfctl_runtime/*", *ANSIBLE, "examples/*", "README.md", "LICENSE", ".gitignore", NAMES),
-        "builds the wheel, and checks the links of its description",
+        (),
+        "what the build reads, and links in the description",
+        reads=("README.md", "LICENSE", ".gitignore", NAMES),
     ),
 )

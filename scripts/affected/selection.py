@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from scripts.affected.graph import Graph
-from scripts.affected.repository import Change, Repository
-from scripts.affected.rules import ANSIBLE_LINT, LINT, NAMES, RULES, Rule
+from scripts.affected.repository import Change
+from scripts.affected.rules import ANSIBLE_LINT, LINT, NAMES
 
 _TEST = re.compile(r"tests/(?P<suite>\w+)/(?:.*/)?test_\w+\.py")
 
@@ -31,18 +31,28 @@ def of_tests(paths: Iterable[str], *, lab: bool = False) -> list[str]:
     return sorted(path for path in paths if (match := _TEST.fullmatch(path)) and (match["suite"] == "lab") == lab)
 
 
-def select(repository: Repository, change: Change, rules: Iterable[Rule] = RULES) -> Selection:
-    """Return what the change can affect: what depends on a changed file, or on the existence of files if it differs."""
-    graph = Graph(repository, change.files, rules)
+def select(graph: Graph, change: Change) -> Selection:
+    """Return what the change can affect: what depends on a changed file, or on the list of all files if it differs.
+
+    ``graph``: with the files that the change has deleted.
+    """
     changed = change.files | ({NAMES} if change.renames else frozenset())
-    checks = [*of_tests(repository.files), ANSIBLE_LINT]
+    checks = [*of_tests(graph.present), ANSIBLE_LINT]
     inputs = {check: graph.inputs(check) for check in checks}
-    # Whatever imported a deleted module has changed too.
-    gone = {path for path in change.files - repository.files if path.endswith(".py")}
-    unknown = sorted(change.files - graph.inputs(LINT).union(gone, *inputs.values()))
+    unknown = sorted(change.files - _known(graph, inputs))
     chosen = [check for check in checks if unknown or not changed.isdisjoint(inputs[check])]
     omitted = [check for check in checks if check not in chosen]
-    return Selection(chosen, omitted, of_tests(change.files & repository.files, lab=True), unknown)
+    return Selection(chosen, omitted, of_tests(change.files & graph.present, lab=True), unknown)
+
+
+def _known(graph: Graph, inputs: Mapping[str, frozenset[str]]) -> set[str]:
+    """Return the files of which it is known what depends on them.
+
+    Of Python, that a test reads the text is not enough. But whatever imported a deleted module has changed too.
+    """
+    used = graph.inputs(LINT).union(*map(graph.used, inputs))
+    read = {path for each in inputs.values() for path in each if not path.endswith(".py")}
+    return {*used, *read, *(path for path in graph.files.paths - graph.present if path.endswith(".py"))}
 
 
 def report(change: Change, found: Selection) -> Iterator[str]:
@@ -53,17 +63,17 @@ def report(change: Change, found: Selection) -> Iterator[str]:
     if found.unknown:
         yield f"everything runs, because it is not known what depends on {_shortened(found.unknown)}"
     if found.omitted:
-        everything = Counter(map(_directory, [*found.chosen, *found.omitted]))
+        every = Counter(map(_directory, [*found.chosen, *found.omitted]))
         counts = Counter(map(_directory, found.omitted))
-        left = [f"{name} ({count} of {everything[name]} files)" for name, count in counts.items() if name]
-        left += [name for name in found.omitted if not _directory(name)]
-        yield f"left out, because nothing that it imports, reads or runs has changed: {', '.join(left)}"
+        files = [f"{name} {count} of {every[name]}" for name, count in counts.items() if name != ANSIBLE_LINT]
+        left = [*(["files of " + ", ".join(files)] if files else []), *({ANSIBLE_LINT} & {*found.omitted})]
+        yield f"left out, because nothing that they import, read or run has changed: {'; '.join(left)}"
     if found.lab:
         yield f"left out, because it needs a lab: scripts/test --lab {' '.join(found.lab)}"
 
 
 def _directory(name: str) -> str:
-    return str(PurePosixPath(name).parent) if "/" in name else ""
+    return str(PurePosixPath(name).parent) if "/" in name else name
 
 
 def _shortened(names: list[str]) -> str:

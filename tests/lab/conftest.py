@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.durations import pytest_terminal_summary as pytest_terminal_summary
 from tests.lab.jobs import Jobs
 from tests.lab.labs import LABS, TFCTL, Lab
 from tfctl.errors import Exit

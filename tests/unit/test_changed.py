@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.affected.graph import Graph
-from scripts.affected.repository import Change, NoBase, Repository
+from scripts.affected.repository import Change, GitError, Repository
 from scripts.affected.rules import ANSIBLE_LINT, LINT, NAMES, RULES, Rule
 from scripts.affected.selection import Selection, of_tests, report, select
 
@@ -49,7 +49,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def chosen(tree: Path, changed: Iterable[str], *, renames: bool = False, rules: Iterable[Rule] = ()) -> Selection:
-    return select(Repository(tree), Change("0" * 40, frozenset(changed), renames), rules)
+    change = Change("0" * 40, frozenset(changed), renames)
+    return select(Graph(Repository(tree), change.files, rules), change)
 
 
 #: For each way to depend on a file: the file that changes, with its text, and the text of the test that is affected.
@@ -82,6 +83,8 @@ DEPENDENCIES: dict[str, tuple[str, dict[str, str]]] = {
     "a path": ("docs/page.md", {A: 'PAGE = ROOT / "docs/page.md"\n'}),
     "a path of several parts": ("docs/page.md", {A: 'PAGE = ROOT / "docs" / "page.md"\n'}),
     "a file in the root": ("README.md", {A: 'PAGE = ROOT / "README.md"\n'}),
+    "a path that is joined": ("docs/page.md", {A: 'PAGE = Path(f"{ROOT}/docs/page.md")\n'}),
+    "a path in a text": ("docs/page.md", {A: 'run("cat docs/page.md | wc", shell=True)\n'}),
     "a directory": ("docs/more/page.md", {A: 'for page in (ROOT / "docs").rglob("*.md"): pass\n'}),
     "a directory with a slash": ("docs/page.md", {A: 'name.startswith("docs/")\n'}),
     "a pattern": ("docs/more/page.md", {A: 'PAGES = ROOT.glob("docs/**/*.md")\n'}),
@@ -150,6 +153,25 @@ def test_a_file_on_which_nothing_depends_selects_everything(tree: Path) -> None:
     assert chosen(tree, ["Makefile"], rules=[Rule(LINT, ("Make*",), "")]).chosen == []
 
 
+def test_parts_that_are_joined_name_one_path(tree: Path) -> None:
+    write(tree, {"docs/a/page.md": "", "docs/b/page.md": "", A: 'ROOT / "docs" / "a"\n', **ALONE})
+    assert chosen(tree, ["docs/a/page.md"]).chosen == [A]
+    assert chosen(tree, ["docs/b/page.md"], rules=[Rule(LINT, ("docs/*",), "")]).chosen == []
+
+
+def test_who_reads_a_file_does_not_depend_on_what_it_imports(tree: Path) -> None:
+    write(tree, {A: "", "tfctl/one.py": "import tfctl.two\n", "tfctl/two.py": "", **ALONE})
+    rules = [Rule(A, (), "checks its style", reads=("tfctl/one.py",)), Rule(LINT, ("tfctl/*",), "")]
+    assert chosen(tree, ["tfctl/one.py"], rules=rules).chosen == [A]
+    assert chosen(tree, ["tfctl/two.py"], rules=rules).chosen == []
+
+
+def test_a_program_of_which_tests_only_read_the_text_is_not_known(tree: Path) -> None:
+    write(tree, {"tests/unit/run_one.py": "", A: "", **ALONE})
+    rules = [Rule(A, (), "checks the style of all tests", reads=("tests/*.py",))]
+    assert chosen(tree, ["tests/unit/run_one.py"], rules=rules).unknown == ["tests/unit/run_one.py"]
+
+
 def test_a_rule_adds_what_a_file_depends_on_and_removes_it_from_others(tree: Path) -> None:
     write(tree, {"roles/x/main.yml": "", "tfctl/run.py": "import_module", A: "import tfctl.run\n", **ALONE})
     write(tree, {"tests/unit/test_c.py": "import tfctl.run\n"})
@@ -173,7 +195,7 @@ def test_deleted_python_that_nothing_imports_selects_nothing(tree: Path) -> None
 
 def test_a_new_or_deleted_file_selects_the_tests_that_ask_whether_files_exist(tree: Path) -> None:
     write(tree, {"docs/new.md": "", A: "", **ALONE})
-    rules = [Rule(A, (NAMES,), "checks links"), Rule(LINT, ("docs/*",), "")]
+    rules = [Rule(A, (), "checks links", reads=(NAMES,)), Rule(LINT, ("docs/*",), "")]
     assert chosen(tree, ["docs/new.md"], renames=True, rules=rules).chosen == [A]
     assert chosen(tree, ["docs/new.md"], renames=False, rules=rules).chosen == []
 
@@ -184,11 +206,11 @@ def test_the_report_names_what_has_changed_and_what_is_left_out(tree: Path) -> N
         {A: "import tfctl.one\n", "tfctl/one.py": "", "tests/unit/test_c.py": "", "tests/lab/test_d.py": "", **ALONE},
     )
     change = Change("0123456789abcdef", frozenset(["tfctl/one.py", "tests/lab/test_d.py"]), False)
-    found = select(Repository(tree), change, [Rule(LINT, ("tests/lab/*",), "")])
+    found = select(Graph(Repository(tree), rules=[Rule(LINT, ("tests/lab/*",), "")]), change)
     assert [*report(change, found)] == [
         "2 files have changed since 0123456789ab: tests/lab/test_d.py, tfctl/one.py",
-        "left out, because nothing that it imports, reads or runs has changed: tests/ssh (1 of 1 files), "
-        "tests/unit (1 of 2 files), ansible-lint",
+        "left out, because nothing that they import, read or run has changed: files of tests/ssh 1 of 1, "
+        "tests/unit 1 of 2; ansible-lint",
         "left out, because it needs a lab: scripts/test --lab tests/lab/test_d.py",
     ]
 
@@ -196,7 +218,7 @@ def test_the_report_names_what_has_changed_and_what_is_left_out(tree: Path) -> N
 def test_the_report_names_the_file_because_of_which_everything_runs(tree: Path) -> None:
     write(tree, {"Makefile": "", **ALONE})
     change = Change("0123456789abcdef", frozenset(["Makefile"]), False)
-    assert [*report(change, select(Repository(tree), change, ()))] == [
+    assert [*report(change, select(Graph(Repository(tree), rules=()), change))] == [
         "1 file has changed since 0123456789ab: Makefile",
         "everything runs, because it is not known what depends on Makefile",
     ]
@@ -225,7 +247,7 @@ def test_change_compares_with_the_commit_at_which_the_branch_left_its_base(tree:
     commit(tree, theirs="")
     git(tree, "checkout", "--quiet", "mine")
     found = Repository(tree).change()
-    assert (found.base, found.files) == (base, frozenset({"mine"}))
+    assert (found.base, found.files) == (base, frozenset(["mine"]))
     git(tree, "update-ref", "refs/remotes/origin/main", "mine")
     assert Repository(tree).change().files == set(), "origin/main comes before main"
     assert Repository(tree).change("main").files == {"mine"}
@@ -240,9 +262,9 @@ def test_change_without_renames_leaves_the_list_of_files_as_it_is(tree: Path) ->
 def test_change_names_the_bases_that_do_not_exist(tree: Path) -> None:
     git(tree, "checkout", "--quiet", "-b", "other")
     commit(tree, file="")
-    with pytest.raises(NoBase, match="HEAD shares with origin/main or main"):
+    with pytest.raises(GitError, match="HEAD shares with origin/main or main"):
         Repository(tree).change()
-    with pytest.raises(NoBase, match="HEAD shares with nothing"):
+    with pytest.raises(GitError, match="HEAD shares with nothing"):
         Repository(tree).change("nothing")
 
 
@@ -270,29 +292,56 @@ def real() -> Graph:
     return Graph(Repository(ROOT))
 
 
-def test_every_file_of_the_tests_is_chosen_by_a_change_of_itself(real: Graph) -> None:
-    files = {path for path in real.files.paths if path.startswith("tests/") and path != "tests/README.md"}
-    used = {path for test in of_tests(real.files.paths) for path in real.inputs(test)} | real.inputs(LINT)
-    assert files - used == set(), "a change of these would run everything"
+@pytest.fixture(scope="module")
+def checked(real: Graph) -> dict[str, frozenset[str]]:
+    """What each test and ansible-lint depend on."""
+    return {check: real.inputs(check) for check in [*of_tests(real.files.paths), ANSIBLE_LINT]}
 
 
-def test_every_test_depends_on_code_or_pages_outside_of_the_tests(real: Graph) -> None:
-    common = real.files.matching("tests/*", "pyproject.toml", "requirements/*")
-    assert [test for test in of_tests(real.files.paths) if real.inputs(test) <= common] == []
+def test_each_file_of_the_tests_is_one_on_which_something_depends(real: Graph) -> None:
+    change = Change("0" * 40, real.files.matching("tests/*"), renames=False)
+    assert select(real, change).unknown == [], "a change of these runs everything"
+
+
+def test_each_test_depends_on_something_that_is_not_of_the_tests(
+    real: Graph, checked: Mapping[str, frozenset[str]]
+) -> None:
+    common = real.files.matching("tests/*", "pyproject.toml", "requirements/*", "ansible.cfg")
+    assert [check for check, inputs in checked.items() if inputs <= common] == []
 
 
 def test_rules_name_existing_files_only(real: Graph) -> None:
     names = {NAMES, LINT, ANSIBLE_LINT}
-    patterns = {pattern for rule in RULES for pattern in (rule.who, *rule.uses, *rule.but)} - names
+    patterns = {each for rule in RULES for each in (rule.who, *rule.uses, *rule.reads, *rule.but)} - names
     missing = [each for each in patterns if not any(fnmatchcase(path, each) for path in real.files.paths)]
     assert missing == []
     assert all(rule.why for rule in RULES)
 
 
 @pytest.mark.parametrize(
-    ("changed", "chosen", "omitted"),
+    ("changed", "wanted", "spared"),
     [
-        ("docs/gpu.md", ["tests/unit/test_docs.py", "tests/unit/test_site.py"], ["tests/cluster", "tests/ssh"]),
+        ("docs/gpu.md", "unit/test_docs.py unit/test_site.py", "cluster ssh unit/node"),
+        ("docs/job-file.md", "unit/model/test_json_schema.py", "cluster ssh unit/node"),
+        ("roles/cuda/tasks/main.yml", "unit/provision/test_roles.py", "cluster unit/node"),
+        ("playbooks/library/tfctl_facts.py", "unit/provision/test_order.py", "cluster unit/node"),
+        ("tfctl/node/states.py", "cluster/test_start.py unit/node/test_node_states.py", "unit/report"),
+        ("tfctl/model/templates/task.service.j2", "unit/model/test_render.py cluster/test_start.py", "unit/report"),
+        ("tfctl/model/strategies/horovod.py", "unit/test_docs.py unit/model/test_strategies.py", "unit/remote"),
+        ("tfctl/cli/list.py", "cluster/test_many_jobs.py unit/test_cli.py", "ssh"),
+        ("tests/fakes/fake_systemctl.py", "cluster/test_start.py", "unit/model unit/report"),
+        ("tests/unit/node/nvidia_smi.yaml", "unit/node/test_node_gpus.py", "ssh unit/model"),
     ],
 )
-def test_selected(real: Graph, changed: str, chosen: list[str], omitted: list[str]) -> None: ...
+def test_a_change_of_this_repository_selects(
+    checked: Mapping[str, frozenset[str]], changed: str, wanted: str, spared: str
+) -> None:
+    found = {check.removeprefix("tests/") for check, inputs in checked.items() if changed in inputs}
+    assert {*wanted.split()} - found == set()
+    assert [each for each in found if each.startswith(tuple(f"{folder}/" for folder in spared.split()))] == []
+    assert (ANSIBLE_LINT in found) == changed.startswith(("roles", "playbooks"))
+
+
+def test_how_tests_run_selects_every_test(checked: Mapping[str, frozenset[str]]) -> None:
+    for path in ("pyproject.toml", "tests/conftest.py", "requirements/dev.txt", "scripts/test"):
+        assert [check for check, inputs in checked.items() if path not in inputs and check != ANSIBLE_LINT] == [], path

@@ -19,7 +19,8 @@ FILES = {
     SITE: 'DOCS = ROOT / "docs"\n', WHEEL: "", FLEET: "from fake_one import Fake\n",
     JOBS: "", LOGS: "",
 }  # fmt: skip
-#: A program that writes down how it is called, and fails if it is told so. As Python, it runs scripts/affected.
+#: A program that writes down how it is called, and edits a file or fails if it is told so. As Python, it runs
+#: scripts/affected.
 FAKE = f"""#!/bin/sh
 name=${{0##*/}}
 case "$name $*" in
@@ -28,6 +29,7 @@ case "$name $*" in
     "python -m pytest -q "*) shift 3; name=pytest ;;
 esac
 echo "$name $*" >>"$CALLS"
+[ "$name" != "$EDITING" ] || echo new >>roles/one/tasks/main.yml
 [ "$name" != "$FAILING" ]
 """
 
@@ -69,12 +71,12 @@ class Checkout:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", "change")
 
-    def run(self, *words: str, failing: str = "", code: int = 0, **variables: str) -> str:
-        """Run scripts/test, and return what it prints. ``failing``: the program that fails."""
+    def run(self, *words: str, failing: str = "", editing: str = "", code: int = 0, **variables: str) -> str:
+        """Run scripts/test, and return what it prints. ``failing`` and ``editing``: the program that does so."""
         self._calls.write_text("")
         environment = {
             **os.environ, "PATH": f"{self._bin}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(self.cache),
-            "CALLS": str(self._calls), "FAILING": failing, **variables,
+            "CALLS": str(self._calls), "FAILING": failing, "EDITING": editing, **variables,
         }  # fmt: skip
         done = subprocess.run(
             ["bash", "scripts/test", *words],
@@ -176,6 +178,7 @@ def test_checks_that_passed_run_again_only_when_a_file_on_which_they_depend_has_
     assert checkout.calls("pytest") == [f"{QUICK} --deselect {SITE} --deselect {WHEEL}"]
 
 
+@pytest.mark.extended
 def test_another_checkout_with_the_same_files_uses_what_has_passed(checkout: Checkout, tmp_path: Path) -> None:
     checkout.run()
     second = Checkout(tmp_path / "second")
@@ -208,6 +211,15 @@ def test_checks_that_fail_run_again(checkout: Checkout) -> None:
     assert checkout.calls("ansible-lint") == []
 
 
+@pytest.mark.extended
+def test_checks_during_which_a_file_has_changed_run_again(checkout: Checkout) -> None:
+    checkout.run(editing="ansible-lint")
+    checkout.run(editing="pytest")
+    assert len(checkout.calls("ansible-lint")) == 1
+    checkout.run()
+    assert checkout.calls("pytest") == [f"{QUICK} --deselect {SITE}"], "only the wheel depends on the file"
+
+
 def test_chosen_tests_run_although_they_have_passed_and_prove_nothing(checkout: Checkout) -> None:
     checkout.run("-k", "wheel")
     checkout.run(WHEEL)
@@ -221,7 +233,7 @@ def test_changed_runs_what_a_change_can_affect(checkout: Checkout) -> None:
     checkout.write("tests/fakes/fake_one.py", "new")
     said = checkout.run("--changed", "-x")
     assert checkout.calls("pytest") == [f"{QUICK} {FLEET} -x"]
-    assert "1 file has changed since" in said and "tests/unit (2 of 2 files), ansible-lint" in said
+    assert "1 file has changed since" in said and "files of tests/unit 2 of 2; ansible-lint" in said
     assert checkout.calls("ansible-lint") == []
     assert len(checkout.calls("mypy")) == len(checkout.calls("lint-imports")) == 1
     checkout.commit()
@@ -240,8 +252,8 @@ def test_changed_runs_no_test_when_nothing_has_changed(unchanged: Checkout) -> N
 
 
 def test_changed_refuses_an_unknown_base(unchanged: Checkout) -> None:
-    said = unchanged.run("--changed", "none", code=2)
-    assert "git finds no commit that HEAD shares with none. Name a commit: scripts/test --changed COMMIT\n" in said
+    said = unchanged.run("--changed", "none", code=1)
+    assert "git finds no commit that HEAD shares with none. Name one: scripts/test --changed COMMIT\n" in said
     assert unchanged.calls("ruff") == []
 
 
