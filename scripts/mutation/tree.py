@@ -34,12 +34,13 @@ class Interrupted(Exception):
 
 
 class Outcome(NamedTuple):
-    """``passed``: the tests that did not fail, and their seconds. ``failed``: those that failed, in their order; the
-    name of a file is there if its tests could not be collected. ``reached``: the numbers of the mutants whose source
-    was executed, in any process."""
+    """``passed``: the tests that did not fail, and their seconds. ``failed``: those that failed, in their order, and
+    why; the name of a file is there if its tests could not be collected. ``shared``: the seconds of fixtures that
+    several tests use. ``reached``: the numbers of the mutants whose source was executed, in any process."""
 
     passed: dict[str, float]
-    failed: list[str]
+    failed: dict[str, str]
+    shared: float
     reached: frozenset[int]
 
 
@@ -64,10 +65,13 @@ class Tree:
         self._sources = {file: (self._root / file).read_bytes() for file in dict.fromkeys(one.file for one in sample)}
         self._modified = max((self._root / file).stat().st_mtime for file in self._sources)
 
-    def run(self, files: Sequence[str], tests: Mapping[str, float], active: Collection[int] = ()) -> Outcome:
+    def run(
+        self, files: Sequence[str], tests: Mapping[str, float], active: Collection[int] = (), shared: float = 0.0
+    ) -> Outcome:
         """Run tests of these files with the mutants ``active``, up to the first failure. Without ``tests``, run all.
 
-        ``tests``: how long (s) each usually takes. One that takes far longer has failed.
+        ``tests``: how long (s) each usually takes, and ``shared``: the fixtures that several use. A test that takes far
+        longer has failed.
         """
         self._apply(active)
         shutil.rmtree(self._reached)
@@ -76,7 +80,7 @@ class Tree:
         chosen, ends = self._temporary / "chosen", self._temporary / "ends"
         chosen.write_text("\n".join(tests))
         ends.write_text("")
-        limit = _MORE_S + _TIMES * max(tests.values(), default=0.0)
+        limit = _MORE_S + _TIMES * (shared + max(tests.values(), default=0.0))
         some = ["-x", f"--mutants-tests={chosen}", f"--timeout={limit}"] if tests else [f"--timeout={_TEST_S}"]
         words = [
             str(self._python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", _PLUGIN,
@@ -85,12 +89,13 @@ class Tree:
         status = self._wait_for(words, _START_S + limit + _TIMES * sum(tests.values()) if tests else _RUN_S)
         lines = [json.loads(line) for line in ends.read_text().splitlines()]
         over = [line for line in lines if "test" in line]
-        failed = [line["test"] for line in over if line["failed"]]
+        failed = {line["test"]: line["why"] for line in over if line["why"]}
         if status not in (0, 1, 5) and not failed:
             begun = {line["begun"] for line in lines if "begun" in line} - {line["test"] for line in over}
-            failed = [*begun] or [files[0]]
-        passed = {line["test"]: line["seconds"] for line in over if not line["failed"]}
-        return Outcome(passed, failed, frozenset(int(path.name) for path in self._reached.iterdir()))
+            failed = dict.fromkeys([*begun] or files[:1], f"pytest has ended with status {status}")
+        passed = {line["test"]: line["seconds"] for line in over if not line["why"]}
+        shared = sum(line.get("shared", 0.0) for line in lines)
+        return Outcome(passed, failed, shared, frozenset(int(path.name) for path in self._reached.iterdir()))
 
     def close(self) -> None:
         """End what runs. The thread that waits for it gets Interrupted."""
@@ -187,9 +192,9 @@ def _environment(root: Path) -> Path:
     folder = there / packages.relative_to(here)
     folder.mkdir(parents=True)
     for entry in packages.iterdir():
-        if not entry.name.startswith("_editable_impl_"):
+        if not entry.name.startswith(("_editable_impl_", _PLUGIN)):
             (folder / entry.name).symlink_to(entry)
-    (folder / "tfctl-tree.pth").write_text(f"{root}\n")
+    (folder / "_editable_impl_tfctl_cluster.pth").write_text(f"{root}\n")
     (folder / f"{_PLUGIN}.py").symlink_to(plugin.__file__)
     return there / "bin" / "python"
 

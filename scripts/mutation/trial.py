@@ -20,12 +20,14 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from scripts.mutation.mutants import Mutant
-from scripts.mutation.tree import Tree
+from scripts.mutation.tree import Outcome, Tree
 
 Item = TypeVar("Item")
 
 #: Tests that take at most so long (s) are quick.
 _QUICK_S = 0.25
+#: How long (s) a test takes that has not passed before.
+_UNKNOWN_S = 10.0
 #: How long (s) the quick tests of one mutant may take in step 2.
 _ALONE_S = 5.0
 #: How long (s) it takes to start pytest, about.
@@ -43,9 +45,14 @@ class Trial:
         self.killers: dict[int, str] = {}
         self.broken: list[str] = []
         self._trees, self._sample, self._say = trees, sample, say
-        #: By test file: the seconds of each test that passes, and the mutants that it reaches.
+        #: By test file: the seconds of each test that passes, of the quick ones, and of the fixtures that several tests
+        #: use; and the mutants that are reached.
         self._seconds: dict[str, dict[str, float]] = {}
+        self._quick: dict[str, dict[str, float]] = {}
+        self._shared: dict[str, float] = {}
         self._reached: dict[str, frozenset[int]] = {}
+        #: The files whose quick tests are known to pass without its other tests.
+        self._sound: set[str] = set()
         self._lock = threading.Lock()
 
     def run(self, files: Sequence[str]) -> None:
@@ -86,39 +93,72 @@ class Trial:
                 raise
 
     def _look(self, tree: Tree, file: str) -> None:
+        """Run the tests of a file without mutants; those that fail, once more."""
         outcome = tree.run([file], {})
-        with self._lock:
-            self._seconds[file], self._reached[file] = outcome.passed, outcome.reached
-            self.broken += outcome.failed
-        self._say(f"{file}: {len(outcome.passed)} tests reach {len(outcome.reached)} mutants")
+        passed, failed = dict(outcome.passed), dict(outcome.failed)
         for test in outcome.failed:
-            self._say(f"not used, because it fails without a mutant: {test}")
+            again = tree.run([file], {test: _UNKNOWN_S})
+            passed |= again.passed
+        self._say(f"{file}: {len(passed)} tests reach {len(outcome.reached)} mutants")
+        broken = [test for test in failed if test not in passed]
+        for test in broken:
+            self._say(f"not used, because it fails without a mutant: {test}: {failed[test]}")
+        quick = {test: seconds for test, seconds in passed.items() if seconds <= _QUICK_S}
+        with self._lock:
+            self._seconds[file], self._quick[file] = passed, quick
+            self._shared[file], self._reached[file] = outcome.shared, outcome.reached
+            self.broken += broken
 
     def _alone(self, tree: Tree, number: int) -> None:
         for files in self._batches(number):
-            tests = {test: seconds for file in files for test, seconds in self._quick(file).items()}
-            failed = tree.run(files, tests, [number]).failed
-            if failed and tests.get(failed[0], 0.0) > _SURE_S:
-                failed = tree.run(files, tests, [number]).failed
-            if failed:
-                self._kill([number], failed[0])
-                return
+            while test := self._first_failure(tree, files, number):
+                file = test.partition("::")[0]
+                if file not in self._sound:
+                    self._check(tree, file)
+                elif files == [file] or self._first_failure(tree, [file], number):
+                    self._kill([number], test)
+                    return
+                else:  # it fails only after the tests of other files
+                    break
 
     def _batches(self, number: int) -> list[list[str]]:
         """Return the test files for a mutant that runs alone: first the best one, then the others together."""
-        file = self._sample[number].file
-        same = {other for other, mutant in enumerate(self._sample) if mutant.file == file}
-        took = {file: sum(self._quick(file).values()) for file, reached in self._reached.items() if number in reached}
-        best = sorted(took, key=lambda file: -len(same & self._reached[file]) / (_START_S + took[file]))
+        mutant = self._sample[number]
+        same = {other for other, one in enumerate(self._sample) if one.file == mutant.file}
+        took = {
+            file: self._shared[file] + sum(self._quick[file].values())
+            for file, reached in self._reached.items()
+            if number in reached and self._quick[file]
+        }
         chosen, left = [], _ALONE_S
-        for each in best:
-            if self._quick(each) and took[each] <= left:
-                chosen.append(each)
-                left -= took[each]
+        for file in sorted(took, key=lambda file: -len(same & self._reached[file]) / (_START_S + took[file])):
+            if took[file] <= left:
+                chosen.append(file)
+                left -= took[file]
         return [files for files in (chosen[:1], chosen[1:]) if files]
 
-    def _quick(self, file: str) -> dict[str, float]:
-        return {test: seconds for test, seconds in self._seconds[file].items() if seconds <= _QUICK_S}
+    def _first_failure(self, tree: Tree, files: Sequence[str], number: int) -> str:
+        """Return the first quick test of these files that fails with a mutant, or an empty string."""
+        tests = {test: seconds for file in files for test, seconds in self._quick[file].items()}
+        test = self._failure(tree, files, tests, [number]) if tests else ""
+        if tests.get(test, 0.0) > _SURE_S:
+            test = self._failure(tree, files, tests, [number])
+        return test
+
+    def _check(self, tree: Tree, file: str) -> None:
+        """Do not use the quick tests of a file in step 2 if they need its other tests to run before them."""
+        broken = self._failure(tree, [file], self._quick[file])
+        with self._lock:
+            if broken:
+                self._quick[file] = {}
+            self._sound.add(file)
+
+    def _run(self, tree: Tree, files: Sequence[str], tests: Mapping[str, float], active: Sequence[int] = ()) -> Outcome:
+        return tree.run(files, tests, active, sum(self._shared[file] for file in files))
+
+    def _failure(self, tree: Tree, files: Sequence[str], tests: Mapping[str, float], active: Sequence[int] = ()) -> str:
+        """Return the first test that fails, or an empty string."""
+        return next(iter(self._run(tree, files, tests, active).failed), "")
 
     def _together(self, tree: Tree, file: str) -> None:
         group = self._alive(self._reached[file])
@@ -133,31 +173,37 @@ class Trial:
         """Kill the mutants of a group that the tests of a file can kill. Return those that the tests have reached."""
         tests, met = dict(self._seconds[file]), set[int]()
         while tests and (group := self._alive(group)):
-            outcome = tree.run([file], tests, group)
+            outcome = self._run(tree, [file], tests, group)
             met |= outcome.reached
             tests = {test: seconds for test, seconds in tests.items() if test not in outcome.passed}
             if not outcome.failed:
                 break
-            test = outcome.failed[0]
-            chosen = {test: tests[test]} if test in tests else self._seconds[file]  # without its name: all of the file
-            killers = self._killers(tree, file, chosen, group)
+            test = next(iter(outcome.failed))
+            killers = self._killers(tree, file, test, group)
             self._kill(killers, test)
             if not killers:
-                for one in chosen:
-                    tests.pop(one, None)
+                tests = {other: seconds for other, seconds in tests.items() if other != test} if test in tests else {}
         return met
 
-    def _killers(self, tree: Tree, file: str, tests: Mapping[str, float], group: Iterable[int]) -> list[int]:
-        """Return the mutants with which these tests fail, each alone. There are none if the tests fail without any."""
-        if tree.run([file], tests).failed:
-            return []
-        return self._split(tree, file, tests, group)
+    def _killers(self, tree: Tree, file: str, test: str, group: Iterable[int]) -> list[int]:
+        """Return the mutants with which a test of a file fails, each alone.
+
+        It runs by itself or, if it needs them, after the tests above it. There are none if it fails without a mutant.
+        ``test`` may also be the file, which then cannot even be imported.
+        """
+        every = self._seconds[file]
+        before = [*every][: [*every].index(test) + 1] if test in every else [*every]
+        for chosen in ([test], before) if test in every else (before,):
+            tests = {one: every[one] for one in chosen}
+            if not self._failure(tree, [file], tests):
+                return self._split(tree, file, tests, group)
+        return []
 
     def _split(self, tree: Tree, file: str, tests: Mapping[str, float], group: Iterable[int]) -> list[int]:
         group = self._alive(group)
         if not group:
             return []
-        outcome = tree.run([file], tests, group)
+        outcome = self._run(tree, [file], tests, group)
         if not outcome.failed or len(group) == 1:
             return group if outcome.failed else []
         guilty = [number for number in group if number in outcome.reached]

@@ -200,15 +200,35 @@ def test_slow():
 
 
 @pytest.mark.extended
+def test_a_test_that_needs_another_one_before_it_kills_what_it_notices_and_nothing_else(tmp_path: Path) -> None:
+    tests = """
+FOUND = []
+
+def test_slow():
+    time.sleep(0.3)
+    FOUND.append(price(9))
+
+def test_quick():
+    assert FOUND == [3]
+"""
+    trial = tried(checkout(tmp_path, PRICE, tests), "age <= 6", "age + 6")
+    assert trial.killers == {1: "tests/unit/test_price.py::test_quick"}
+    assert trial.broken == []
+
+
+@pytest.mark.extended
 def test_a_mutant_that_never_ends_or_cannot_be_imported_is_killed(tmp_path: Path) -> None:
-    source = (
-        "def price(age):\n    while age != 0:\n        age -= 1\n    return age\nassert price(9) == 0 == price(0)\n"
-    )
+    source = """
+import time
+FIRST = [7][0]
+def price(age):
+    while age != FIRST and time.sleep(0.01) is None:
+        age += 1
+"""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scripts.mutation.tree._MORE_S", 0.5)
-        patch.setattr("scripts.mutation.tree._START_S", 5.0)
-        trial = tried(checkout(tmp_path, source, "def test_price():\n    price(3)\n"), "age == 0", "pass")
-    assert sorted(trial.killers) == [0, 1]
+        patch.setattr("scripts.mutation.tree._MORE_S", 5.0)
+        trial = tried(checkout(tmp_path, source, "def test_price():\n    price(3)\n"), "pass", "1")
+    assert trial.killers == {0: "tests/unit/test_price.py::test_price", 1: "tests/unit/test_price.py"}
 
 
 @pytest.mark.extended
