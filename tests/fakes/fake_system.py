@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,19 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from tfctl.node.system import System  # noqa: E402
+
+#: What /proc/PID/cgroup of a unit's process contains with cgroup version 2 (cgroups(7)).
+CGROUPS = "0::/system.slice/{unit}\n"
+
+
+def enter_cgroup(tree: str, unit: str) -> None:
+    """Let the tree show that this process belongs to a unit. The file `cgroups` of a tree with another version of
+    cgroups is used in place of CGROUPS."""
+    path = Path(tree, "cgroups")
+    text = path.read_text() if path.exists() else CGROUPS
+    place = Path(tree, "proc", str(os.getpid()))
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "cgroup").write_text(text.format(unit=unit))
 
 
 def fake_system(tree: str, account: str, silence: float) -> System:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.lab.jobs import Jobs, wait_for
+from tfctl.node import wire
 
 #: A chief on node1 that runs a script, and servers on node2 and node3 that run until they are stopped.
 SERVERS = """
@@ -125,6 +127,21 @@ def test_tasks_cannot_signal_trace_or_read_the_guard(jobs: Jobs) -> None:
     jobs.root("node1", f'systemctl stop tfctlguard-reach.service; {user} python3 -c "{bind}" && echo bound; true')
     assert "bound" not in jobs.root("node1", f'{user} python3 -c "{bind}" 2>/dev/null && echo bound; true')
     jobs.ok("stop", "reach")
+    jobs.assert_nothing_left()
+
+
+def test_socket_of_a_guard_refuses_other_processes_of_the_same_user(jobs: Jobs) -> None:
+    """As the guard of another job is."""
+    start(jobs, "alone", "exec sleep 600")
+    request = json.dumps({"protocol": wire.PROTOCOL, "verb": "show", "job": "alone"})
+    ask = (
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('/run/tfctl/guard/alone.sock'); "
+        f"s.sendall({request!r}.encode() + bytes([10])); print(s.makefile().readline())"
+    )
+    user = "setpriv --reuid=tfctl-guard --regid=tfctl-guard --clear-groups"
+    said = jobs.root("node1", f"{user} python3 -c {shlex.quote(ask)}")
+    assert "only the guard of alone may connect to this socket of node1" in said
+    jobs.ok("stop", "alone")
     jobs.assert_nothing_left()
 
 

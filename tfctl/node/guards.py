@@ -35,6 +35,7 @@ StartLimitBurst=20
 
 [Service]
 Type={type}
+Slice=system.slice
 User={user}
 Group={user}
 SupplementaryGroups={jobs_user}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import sys
@@ -46,11 +47,58 @@ def guarded(attempt: int = 1, run: str = RUN, **guard: Any) -> dict[str, Any]:
     return {**plan, "guard": {"key": "a" * 64}}
 
 
-def as_guard(tree: Tree, verb: str, **arguments: Any) -> Session:
-    """Open a session of the guard with the node part."""
-    session = Session(str(HERE / "fake_guard.py"), str(tree.path), ACCOUNT, "root", "digits")
+def as_guard(tree: Tree, verb: str, unit: str = names.guard_service("digits"), **arguments: Any) -> Session:
+    """Open a session with the node part over the socket of the guard. ``unit``: that of the process that does so."""
+    session = Session(str(HERE / "fake_guard_client.py"), str(tree.path), unit, "digits")
     session.say(request(verb, job="digits", **arguments))
     return session
+
+
+FOREIGN = {
+    "exit": 2, "message": f"only the guard of digits may connect to this socket of {os.uname().nodename}", "remedy": "",
+}  # fmt: skip
+#: What /proc/PID/cgroup contains.
+CGROUPS = {
+    "v2": "0::/system.slice/{unit}\n",
+    "v1": "9:name=systemd:/system.slice/{unit}\n4:memory:/system.slice/{unit}\n3:cpu,cpuacct:/\n",
+    "v1-of-a-new-kernel": "1:name=systemd:/system.slice/{unit}\n2:pids:/\n0::/\n",
+    "hybrid": "2:memory:/system.slice\n1:name=systemd:/system.slice/{unit}\n0::/system.slice/{unit}\n",
+    "container": "1:name=systemd:/machine.slice/a:b.scope/payload/system.slice/{unit}\n0::/\n",
+}
+
+
+@pytest.mark.parametrize("version", CGROUPS)
+def test_only_the_unit_of_its_guard_may_use_the_socket_of_a_job(version: str, tree: Tree) -> None:
+    (tree / "cgroups").write_text(CGROUPS[version])
+    tree.run(guarded())
+    with as_guard(tree, "show") as session:
+        session.expect("show")
+    with as_guard(tree, "show", names.guard_service("other")) as session:
+        assert session.expect("error") == FOREIGN
+
+
+#: Requests that a guard may make about its own job.
+REQUESTS: dict[str, dict[str, Any]] = {
+    "show": {}, "stop": {"attempt": None, "tasks": None, "run": RUN}, "leave": {}, "notify": {"outcome": "{}"},
+    "start": {"code": None, "ports": [1024, 1024], "resolve": [], "restart_of": 1},
+}  # fmt: skip
+
+
+OTHERS = (
+    "tfctl-digits-worker-0.service", "tfctlguardroot-digits@0-1-0.service", "tfctlguard-digits.service (deleted)",
+    "tfctlguard-digits.service/tfctlguard-digits.service", "user@1000.service/app.slice/tfctlguard-digits.service",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verb", "unit"),
+    [*((verb, "tfctlguard-other.service") for verb in REQUESTS), *(("show", unit) for unit in OTHERS)],
+)
+def test_no_other_process_may_use_the_socket_of_a_guard(verb: str, unit: str, tree: Tree) -> None:
+    tree.run(guarded())
+    with as_guard(tree, verb, unit, **REQUESTS[verb]) as session:
+        assert session.rest() == [("error", FOREIGN)]
+    assert tree.states()["worker/0"]["state"] == "running"
 
 
 @pytest.mark.parametrize("more", [{"jobs": ["other"]}, {"summaries": True}, {"rebooted": ["node1"]}])
