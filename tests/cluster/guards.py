@@ -43,6 +43,12 @@ def running_until_flagged(hosts: Hosts, then: str = "exit 0") -> tuple[str, Path
     return f"until test -e {flag}; do sleep 0.1; done; {then}", flag
 
 
+def head_port(hosts: Hosts, job: str) -> int:
+    """Return the port at which the head of a job, on node1, listens."""
+    unit = hosts.trees["node1"] / f"run/systemd/system/tfctlguard-{job}.socket"
+    return int(directives(unit.read_text())["ListenStream"])
+
+
 def established(hosts: Hosts) -> list[str]:
     """Return the members whose guard has a connection to the head."""
     sockets = [path.read_text() for path in (hosts.trees["node1"] / "run/systemd/system").glob("tfctlguard-*.socket")]

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 from node_tree import wait_until
+from strangers_at_port import strangers_at
 
-from tests.cluster.guards import established, job, kill_guard, paused_guard, running_until_flagged, two_kinds, units
+from tests.cluster.guards import (
+    established,
+    head_port,
+    job,
+    kill_guard,
+    paused_guard,
+    running_until_flagged,
+    two_kinds,
+    units,
+)
 from tests.cluster.hosts import STAY, Client, Hosts
 
 BENCH = Path(__file__).parents[2] / "scripts/bench"
@@ -123,6 +133,20 @@ def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) ->
     flag.touch()
     wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
     assert job(guarded, "killed")["state"] == "succeeded"
+
+
+@pytest.mark.extended
+def test_members_connect_and_obey_while_strangers_hold_the_port_of_the_head(guarded: Hosts) -> None:
+    script, flag = running_until_flagged(guarded)
+    two_kinds(guarded, "crowded", script)
+    with strangers_at(head_port(guarded, "crowded"), ["127.0.0.1"], idle=900, sending=100):
+        for name in ("node2", "node3"):
+            kill_guard(guarded, name, "crowded")
+        flag.touch()
+        wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
+    found = job(guarded, "crowded")
+    assert found["state"] == "succeeded"
+    assert {task["state"] for task in found["tasks"] if task["role"] == "server"} == {"stopped"}
 
 
 @pytest.mark.extended

@@ -109,7 +109,13 @@ def _listener(manager: Manager, name: str) -> socket.socket | None:
     unit = manager.file(name.replace(".service", ".socket"))
     if unit is None or not re.fullmatch("[0-9]+", unit.get("ListenStream", "")):
         return None
-    return socket.create_server(("127.0.0.1", int(unit["ListenStream"])), reuse_port=False)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if "ReceiveBuffer" in unit:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024 * int(unit["ReceiveBuffer"].removesuffix("K")))
+    listener.bind(("127.0.0.1", int(unit["ListenStream"])))
+    listener.listen(int(unit["Backlog"]))
+    return listener
 
 
 def _start(manager: Manager, words: list[str], **more: object) -> subprocess.Popen[bytes]:

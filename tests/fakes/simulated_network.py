@@ -34,7 +34,7 @@ class Process:
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.pipes: set[Pipe] = set()
 
-    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Begin to run a coroutine in this process."""
         context = contextvars.copy_context()
         context.run(PROCESS.set, self)
@@ -108,6 +108,9 @@ class Network:
     def flush(self) -> None:
         for pipe in list(self._pipes):
             pipe.flush()
+
+    def address(self, host: str) -> str:
+        return next(address for address, name in self._addresses.items() if name == host)
 
     def reaches(self, one: str, other: str) -> bool:
         return not self.off & {one, other} and frozenset((one, other)) not in self._cut
@@ -187,6 +190,9 @@ class Listener:
         context.run(PROCESS.set, process)
         context.run(pipe.speak, factory)
 
+    def listen(self, backlog: int) -> None:
+        """Any number of connections may wait."""
+
     def close(self) -> None:
         for pipe in self._waiting:
             pipe.close()
@@ -201,13 +207,16 @@ class Pipe(asyncio.Transport):
         super().__init__()
         self.process = process
         self._protocol: Any = None
-        self._closed = self._vanished = False
+        #: What the protocol does when data arrives is done by the process that has begun to speak.
+        self._context = contextvars.copy_context()
+        self._closed = self._vanished = self._paused = False
         self._sent: deque[bytes] = deque()
         self._early: list[bytes] = []
         process.pipes.add(self)
 
     def speak(self, factory: Callable[[], Any]) -> Any:
         self._protocol = factory()
+        self._context = contextvars.copy_context()
         self._protocol.connection_made(self)
         early, self._early = self._early, []
         for data in early:
@@ -231,13 +240,20 @@ class Pipe(asyncio.Transport):
             if self.peer._vanished:
                 self._lose(ConnectionResetError())
             else:
-                network.loop.call_soon(self.peer._take, data)
+                network.loop.call_soon(self.peer._take, data, context=self.peer._context)
 
     def _take(self, data: bytes) -> None:
         if self.is_closing():
             return
-        if self._protocol is None:
+        if self._protocol is None or self._paused:
             self._early.append(data)
+        elif data and isinstance(self._protocol, asyncio.BufferedProtocol):
+            buffer = memoryview(self._protocol.get_buffer(-1))
+            taken = min(len(data), len(buffer))
+            buffer[:taken] = data[:taken]
+            self._protocol.buffer_updated(taken)
+            if data[taken:]:
+                self._take(data[taken:])
         elif data:
             self._protocol.data_received(data)
         else:
@@ -263,7 +279,15 @@ class Pipe(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._closed or self._vanished
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "peername":
+            return self.process.network.address(self.peer.process.host), 0
         return default
 
 

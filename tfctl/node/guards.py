@@ -45,6 +45,7 @@ Restart=on-failure
 RestartSec=2s
 OOMScoreAdjust=-900
 MemoryMax=1G
+LimitNOFILE=16384
 SyslogIdentifier=tfctl-guard
 UMask=0022
 NoNewPrivileges=yes
@@ -79,6 +80,7 @@ Description=Guards of the other hosts of tfctl {job}
 ListenStream={port}
 BindIPv6Only=both
 Backlog=4096
+ReceiveBuffer=16K
 """
 _ROOT = """\
 [Unit]

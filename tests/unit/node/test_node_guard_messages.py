@@ -22,6 +22,7 @@ from tests.unit.node.test_node_messages import mutated
 from tfctl.node import names, wire
 from tfctl.node.guard import link
 from tfctl.node.guard.host_access import HostAccess, RequestFailed
+from tfctl.node.guard.strangers import Strangers
 from tfctl.node.system import System
 
 FEW = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
@@ -191,14 +192,10 @@ class Peer:
         self.process.run(speak())
         self.hosts.advance(2.0)
 
-    def answer(self, serve: Callable[[Any, Any], Coroutine[Any, Any, None]]) -> None:
-        """Take the place of the head's guard."""
-
-        async def listen() -> None:
-            await asyncio.start_server(serve, sock=self.hosts.hosts["node1"]._listener, limit=link.LIMIT)
-
+    def answer(self, listen: Callable[[Any], Coroutine[Any, Any, object]]) -> None:
+        """Take the place of the head's guard. ``listen``: accepts connections at the socket that it gets."""
         self.process = Process(self.hosts.network, "node1")
-        self.process.run(listen())
+        self.process.run(listen(self.hosts.hosts["node1"]._listener))
         self.hosts.advance(8.0)
 
 
@@ -262,15 +259,17 @@ def test_a_malformed_message_of_the_head_does_not_stop_another_guard(kind: str, 
         peer.hosts.hosts["node1"].kill_guard(for_good=True)
         messages = [b'{"beat":{}}']
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def serve(connection: link.Link) -> None:
+            connection._writer.write(connection._sealer.seal(messages[-1]))
             with suppress(link.Broken):
-                connection, _ = await link.accept(reader, writer, peer.key, {"node2"})
-                writer.write(connection._sealer.seal(messages[-1]))
                 while True:
                     await connection.receive(wire.FOLLOW_SILENCE_S)
-            writer.close()
+            connection.close()
 
-        peer.answer(serve)
+        def welcome(connection: link.Link, _: link.MemberHello) -> None:
+            peer.process.run(serve(connection))
+
+        peer.answer(Strangers(peer.key, {"node2"}, (), welcome, link.LIMIT).listen)
         member = peer.hosts.hosts["node2"]
 
         @FEW
@@ -306,7 +305,10 @@ def test_another_program_at_the_place_of_the_head_does_not_stop_a_guard(line: by
             await reader.read()
             writer.close()
 
-        peer.answer(serve)
+        async def listen(listener: Any) -> None:
+            await asyncio.start_server(serve, sock=listener, limit=link.LIMIT)
+
+        peer.answer(listen)
         peer.hosts.advance(15)
         assert not peer.hosts.network.tracebacks
         assert greeted > 2, "each of the two guards tries again"

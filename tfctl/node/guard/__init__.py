@@ -7,6 +7,7 @@ out its orders.
     rules.py        what to do, as pure functions over the states of all tasks
     head.py         the head: put reports together, follow the rules, decide on orders, notify people
     members.py      the other hosts, as the head sees them: connections, reports, orders
+    strangers.py    connections to the head that have not authenticated yet
     attempts.py     start the next attempt on all hosts or on none
     member.py       any other host: report, obey, and stop the tasks here if the head is silent for too long
     host_access.py  this host: its tasks' states, and the requests that the node part serves as root

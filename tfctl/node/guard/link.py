@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 import secrets
+from collections.abc import Collection
 from typing import Any, NamedTuple, Optional, Union
 
 from .. import names, wire
@@ -140,28 +141,39 @@ class Link:
         self._writer.close()
 
 
-async def accept(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, hosts: set[str]
-) -> "tuple[Link, MemberHello]":
-    """Return the connection of a member, on the head, once its first message proves that it has the key.
+class Recognized(NamedTuple):
+    """A member that has proved that it has the key, and what to seal and open the messages of its connection with."""
 
-    That message is a beat. Raises Broken.
-    """
-    nonce = secrets.token_hex(16)
-    writer.write(json.dumps({"nonce": nonce}).encode() + b"\n")
-    try:
-        hello = wire.decode(MemberHello, wire.parse(await _line(reader, _HANDSHAKE_S)))
-    except wire.Malformed:
-        raise Broken("a connection that is not from a guard") from None
-    if hello.host not in hosts or not names.RUN.fullmatch(hello.run) or not _NONCE.fullmatch(hello.nonce):
-        raise Broken("a connection that is not from a guard of this job")
-    sealer, opener = (
-        keys.session_key(key, hello.run, hello.host, nonce, hello.nonce, to_head) for to_head in (False, True)
-    )
-    link = Link(reader, writer, keys.Sealer(sealer), keys.Opener(opener))
-    await link.receive(_HANDSHAKE_S)
-    link.send(GuardBeat())
-    return link, hello
+    hello: MemberHello
+    sealer: keys.Sealer
+    opener: keys.Opener
+
+
+class Handshake:
+    """The head's side of the beginning of a connection. ``challenge`` is what it sends first."""
+
+    def __init__(self, key: bytes, hosts: Collection[str]) -> None:
+        self._key, self._hosts, self._nonce = key, hosts, secrets.token_hex(16)
+        self.challenge = b'{"nonce": "%s"}\n' % self._nonce.encode()
+
+    def recognize(self, hello: bytes, proof: bytes) -> Recognized:
+        """Check the first two lines from a member: what it says of itself, and its first message. Raises Broken."""
+        try:
+            found = wire.decode(MemberHello, wire.parse(hello))
+        except wire.Malformed:
+            raise Broken("a connection that is not from a guard") from None
+        if found.host not in self._hosts or not names.RUN.fullmatch(found.run) or not _NONCE.fullmatch(found.nonce):
+            raise Broken("a connection that is not from a guard of this job")
+        sealer, opener = (
+            keys.session_key(self._key, found.run, found.host, self._nonce, found.nonce, to_head)
+            for to_head in (False, True)
+        )
+        recognized = Recognized(found, keys.Sealer(sealer), keys.Opener(opener))
+        try:
+            recognized.opener.open(proof)
+        except keys.Forged:
+            raise Broken("a message is not from a guard of this job") from None
+        return recognized
 
 
 async def connect(address: str, port: int, key: bytes, host: str, run: str) -> Link:

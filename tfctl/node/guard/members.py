@@ -12,16 +12,12 @@ from .. import clocks, wire
 from . import link
 from .host_access import HostAccess
 from .member import carry_out
+from .strangers import Strangers
 
 #: How long an order may take beyond the grace period of the tasks (s).
 ORDER_S = 90.0
-#: The longest message of a member (bytes): the states of the tasks of one host. A connection may buffer twice as much
-#: before it has authenticated.
+#: The longest message of a member (bytes): the states of the tasks of one host.
 _REPORT_LIMIT = 1 << 19
-#: How many connections may wait to be accepted: asyncio sets this again on the socket that systemd has opened.
-_BACKLOG = 4096
-#: How many connections may be authenticating at a time: tasks can connect too.
-_STRANGERS = 256
 
 
 class _Member:
@@ -66,7 +62,8 @@ class Members:
         self._here, self._key, self._sign_of_life = here, key, sign_of_life
         self._members = {task.host: _Member() for task in record.tasks if task.host != here.host}
         self._run, self._order_limit = record.run, record.policy.grace + ORDER_S
-        self._strangers = asyncio.Semaphore(_STRANGERS)
+        self._addresses = {task.address for task in record.tasks if task.host != here.host}
+        self._serving: set[asyncio.Task[None]] = set()
         self._answers: dict[int, tuple[str, asyncio.Future[str | None]]] = {}
         self._orders = 0
         self.woken = asyncio.Event()
@@ -80,7 +77,8 @@ class Members:
 
     async def listen(self, listener: socket.socket) -> asyncio.AbstractServer:
         """Accept the connections of the members."""
-        return await asyncio.start_server(self._accept, sock=listener, limit=_REPORT_LIMIT, backlog=_BACKLOG)
+        strangers = Strangers(self._key, self._members, self._addresses, self._welcome, _REPORT_LIMIT)
+        return await strangers.listen(listener)
 
     # What they have reported.
 
@@ -162,28 +160,28 @@ class Members:
 
     # Their connections.
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with self._strangers:
-                connection, hello = await link.accept(reader, writer, self._key, set(self._members))
-        except link.Broken:
-            writer.close()
-            return
-        member = self._members[hello.host]
+    def _welcome(self, connection: link.Link, hello: link.MemberHello) -> None:
+        task = asyncio.ensure_future(self._serve(connection, hello.host))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, connection: link.Link, host: str) -> None:
+        """Hear a member until its connection breaks. It takes the place of an earlier one."""
+        member = self._members[host]
         if member.link is not None:
             member.link.close()
-            self._answer_all(hello.host)
+            self._answer_all(host)
         member.connect(connection)
         connection.send(self._sign_of_life())
         try:
             with suppress(link.Broken):
-                await self._hear(connection, hello.host)
+                await self._hear(connection, host)
         finally:
             connection.close()
             if member.link is connection:
                 member.link = None
                 member.heard(self._run)
-                self._answer_all(hello.host)
+                self._answer_all(host)
             self.woken.set()
 
     async def _hear(self, connection: link.Link, host: str) -> None:
