@@ -55,6 +55,23 @@ def test_stop_ends_a_job_that_a_client_waits_for(guarded: Hosts) -> None:
     guarded.untouched()
 
 
+@pytest.mark.extended
+def test_clients_say_that_a_host_has_stopped_its_tasks_because_it_never_reached_the_head(guarded: Hosts) -> None:
+    """Its guard gives up after a minute, or after the lease. The job goes on without the host."""
+    (guarded.trees["node2"] / "cut-off").touch()
+    two_kinds(guarded, "apart", STAY, ", lease: 10s")
+    unheard = "node2 has not heard from the guard on node1 for 10 s (policy: lease)"
+    with guarded.begin("wait", "apart") as waiting:
+        waiting.until(err=f"{unheard}\n")
+        found = job(guarded, "apart")
+        assert (found["state"], found["reason"]) == ("running", unheard)
+        done = guarded("wait", "apart", "--timeout", "1s")
+        assert (done.code, done.err.splitlines()) == (101, [unheard, f"apart is running: {unheard}"])
+        assert guarded("stop", "apart").code == 0
+        assert waiting.done().err.count(unheard) == 1
+    nothing_runs(guarded)
+
+
 def test_start_with_wait_names_what_the_guards_have_stopped_before_it_sees_the_job(guarded: Hosts) -> None:
     text = f'command: [sh, -c, "test {{role}} = ps && {STAY}; exit 3"]\nroles: {{ps: 1, worker: 1}}\n'
     file = guarded.file("brief", text)

@@ -279,6 +279,8 @@ def _job(
         verdict = judge.Verdict("starting", noted.reason or verdict.reason)
     elif noted and noted.reason and verdict.state != "succeeded":
         verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
+    elif verdict.state in ("starting", "running"):
+        verdict = verdict._replace(reason=_given_up(record, ours))
     tasks = tuple(TaskState(task, status) for task, status in zip(record.tasks, statuses, strict=True))
     others = tuple(
         task for host, status in by_host.items() if host not in ours for task in _reported(host, status) if task.alive
@@ -307,6 +309,16 @@ def _noted(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> wire.Guar
     silent = (own and own.silent) or ()
     others = [status.guard for host, status in ours.items() if host not in silent]
     return next((noted for noted in others if noted and noted.reason), own)
+
+
+def _given_up(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> str:
+    """Return why the guard of a host has stopped its tasks although the job goes on, or "": it has no contact with the
+    head. If somebody has started a task again since, that does not count any more."""
+    for host in dict.fromkeys(task.host for task in record.tasks):
+        found = ours.get(host)
+        if found and found.guard and found.guard.reason and not any(task.state in ALIVE for task in found.tasks):
+            return found.guard.reason
+    return ""
 
 
 def _pending(record: wire.Record, hosts: Iterable[str]) -> dict[str, list[wire.TaskStatus]]:

@@ -92,7 +92,7 @@ def wait(
     announced: set[wire.TaskName] = set()
     before = {*alive}
     ran: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
-    complain = _each_once(say)
+    say_once = _each_once(say)
     for latest in changes(fleet, job, attempt, silence, end, answers):
         watch(latest)
         _require_deciders(fleet, latest)
@@ -100,6 +100,8 @@ def wait(
         before.update(task.name for task in latest.tasks if task.alive)
         last = going(latest, None if ran is None else time.monotonic() - ran)
         _announce(last, announced, say)
+        if latest.state == "running" and latest.cause:
+            say_once(latest.cause)
         if not latest.over or _cleaned_by_guards(latest):
             if silent := silence.longer_than(host_timeout):
                 say(
@@ -111,7 +113,7 @@ def wait(
         if latest.guarded or not last:
             break
         if not cleaned:
-            cleaned, stopped = clean(fleet, latest, complain, draining=[task.name for task in last])
+            cleaned, stopped = clean(fleet, latest, say_once, draining=[task.name for task in last])
             ours.update(task.name for task in stopped)
             if stopped:
                 say(reasons.stopped(latest, stopped))
@@ -119,7 +121,7 @@ def wait(
         raise Unreachable(f"job {job}: no host has reported its state")
     if not latest.over:
         return latest
-    names, stopped = Cleaned() if latest.guarded else clean(fleet, latest, complain, cleaned=cleaned)
+    names, stopped = Cleaned() if latest.guarded else clean(fleet, latest, say_once, cleaned=cleaned)
     ours.update(task.name for task in stopped)
     final = _seen_again(fleet, latest, ours, {*cleaned, *names} - ours)
     by_guard = [task for task in final.tasks if task.name in before - ours and task.state == "stopped"]

@@ -17,6 +17,7 @@ from tfctl.node import wire
 _TASKS = (("worker", 0, "node1"), ("worker", 1, "node2"), ("ps", 0, "node2"))
 #: Two workers that decide, and one ps.
 RECORD = make_record(_TASKS, deciders=[("worker", 0), ("worker", 1)], attempt=2)
+UNHEARD = "node2 has not heard from the guard on node1 for 600 s (policy: lease)"
 
 
 def reported(
@@ -189,13 +190,40 @@ def test_what_another_guard_has_noted_counts_unless_the_head_has_gone_on_without
     guard = wire.RecordedGuard("node1", "10.0.0.1", 2300, RECORD.run, 600, 1)
     record = RECORD._replace(guard=guard)
     ends = {"node1": [_status("worker", 0, "stopped")], "node2": [_status("worker", 1, "stopped")]}
-    left = wire.GuardReport(reason="node2 has not heard from the guard on node1 for 600 s (policy: lease)")
+    left = wire.GuardReport(reason=UNHEARD)
     noted = {"node1": own, "node2": left}
     answers = {
         host: [wire.JobStatus("digits", 2, "r", record, 120.0, tuple(tasks), True, noted[host], guarded)]
         for host, tasks in ends.items()
     }
     assert jobs(answers)[0].state == state
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "state", "reason"),
+    [
+        ("running", "stopped", "running", UNHEARD),
+        ("starting", "stopped", "starting", UNHEARD),
+        ("running", "running", "running", ""),  # somebody has started it again
+        ("succeeded", "stopped", "succeeded", ""),
+        ("failed", "stopped", "failed", "worker/0 on node1 failed with exit code 7"),
+    ],
+)
+def test_a_job_that_goes_on_has_as_reason_why_the_guard_of_a_host_has_stopped_its_tasks(
+    first: wire.TaskStateName, second: wire.TaskStateName, state: str, reason: str
+) -> None:
+    record = RECORD._replace(
+        guard=wire.RecordedGuard("node1", "10.0.0.1", 2300, RECORD.run, 600, 1), deciders=(("worker", 0),),
+        tasks=RECORD.tasks[:2], vital=(),
+    )  # fmt: skip
+    tasks = {"node1": _status("worker", 0, first), "node2": _status("worker", 1, second)}
+    notes = {"node1": wire.GuardReport(), "node2": wire.GuardReport(reason=UNHEARD, finished=120.0)}
+    answers = {
+        host: [wire.JobStatus("digits", 2, "r", record, None, (task,), True, notes[host], host == "node1")]
+        for host, task in tasks.items()
+    }
+    [found] = jobs(answers)
+    assert (found.state, found.reason) == (state, reason)
 
 
 def test_status_shows_why_a_guard_has_stopped_a_task() -> None:

@@ -220,6 +220,7 @@ def lost(task: str, how: str) -> Outcome:
 SILENT = "has not answered the guard of the job"
 REBOOTED = "was shut down or rebooted"
 CONTACT = ("failed", 100, r"^node[23] has not heard from the guard on node1 for 30 s \(policy: lease\)$")
+UNHEARD = r"^node[23] has not heard from the guard on node1 for (30|60) s \(policy: lease\)$"
 DEAF = ("failed", 100, r"did not listen on port \d+\b.* within \d+ s of the start \(policy: start_timeout\)$")
 FAILED = ("failed", 100, r"^(worker|chief)/0 on node1 failed with exit code 7$")
 #: The task that fails the job when node3 is lost, and when all hosts but the head are.
@@ -282,6 +283,24 @@ FAULTS = {
     ),
     "a job that goes on without a host fails": Fault(
         (wait(5), cut(2), wait(LEASE + 32), first_fails), (), {SPARE: FAILED}, stopped=FAILED
+    ),
+    # Its guard gives up after a minute. Clients say so, although the job runs on until the head gives up as well.
+    "a host never reaches the head": Fault(
+        (cut(3),),
+        (wait(70), expect(("running", 101, UNHEARD)), wait(25)),
+        {group: lost(task, SILENT) for group, task in THIRD.items()}, policy=", lease: 600s",
+    ),
+    "a host that the job can do without never reaches the head": Fault(
+        (cut(2),), (wait(100), expect(("running", 101, UNHEARD)), succeed), {SPARE: SUCCEEDED}, policy=", lease: 600s"
+    ),
+    "the client is killed when only the head keeps the start and the lease is long": Fault(
+        (wait(5),), (wait(90),),
+        {group: lost(task, SILENT) for group, task in OTHERS.items()}, kept=("node1",), policy=", lease: 600s",
+    ),
+    # The guard that is started again does not know that the host had connected.
+    "the guard of the head is killed while a host is cut off for less than the lease": Fault(
+        (wait(5), cut(3), kill_guards(1)), (wait(120), heal, wait(5), succeed), {ALL: SUCCEEDED},
+        policy=", lease: 600s",
     ),
     "all hosts are cut off for longer than the lease": Fault(
         (wait(5), cut(2, 3), wait(10)),
@@ -448,7 +467,7 @@ FAULTS = {
     # Its guard lets a task end for the grace period.
     "a host that is cut off ends its tasks slowly": Fault(
         (wait(5), cut(3), wait(10)),
-        (wait(LEASE + 60), expect(("running", 101, "^$")), wait(30), heal),
+        (wait(LEASE + 60), expect(("running", 101, UNHEARD)), wait(30), heal),
         {group: lost(task, SILENT) for group, task in THIRD.items()}, policy=", grace: 60s",
     ),
     "the deadline passes": Fault(
@@ -466,11 +485,12 @@ FAULTS = {
 def make_job(strategy: str, policy: str, more: str = "") -> Job:
     """Return a job of this strategy, as `start` makes it from a job file."""
     policy += "" if "grace: " in policy else ", grace: 15s"
+    policy += "" if "lease: " in policy else f", lease: {LEASE}s"
     with TemporaryDirectory() as folder:
         file = Path(folder, "job.yaml")
         file.write_text(
             f"name: digits\nstrategy: {strategy}\noutput: /srv/tfctl/digits\ncommand: python train.py\n{more}"
-            f"roles: {ROLES[strategy]}\npolicy: {{max_restarts: 0, lease: {LEASE}s, drain: {DRAIN}s{policy}}}\n"
+            f"roles: {ROLES[strategy]}\npolicy: {{max_restarts: 0, drain: {DRAIN}s{policy}}}\n"
         )
         layout = lay_out(load.load(file), INVENTORY, "job.yaml")
     sites = {host.name: Site(host.address or "", {}, None) for host in layout.hosts}

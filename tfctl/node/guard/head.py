@@ -67,6 +67,8 @@ class Head:
     def _begin_attempt(self) -> None:
         """Begin to watch an attempt, or, if this guard was started again, go on with what it had noted."""
         noted = self._seen.guard or wire.GuardReport()
+        # A guard that was started again does not know which hosts had connected before.
+        self._is_first = self._seen.guard is None and self._guard.number == 1
         # By the clock of this host, and from the disk: the limit of the start does not begin again with this guard.
         self._attempt_began = _monotonic(self._here.began(self._record.attempt))
         self._watched_since = time.monotonic()
@@ -80,6 +82,8 @@ class Head:
         self._all_listened = noted.listened
         self._rebooted = self._here.rebooted(self._record.attempt)
         self._members.watch(self._record.run)
+        if self._seen.guard is None:
+            self._report()  # so that a guard that is started again is not taken for the first one
 
     @property
     def _record(self) -> wire.Record:
@@ -91,9 +95,27 @@ class Head:
         return self._record.guard
 
     @property
+    def _ending_s(self) -> float:
+        """How long (s) a host that has given the job up may take to end its tasks."""
+        return max(_GRACE_S, self._record.policy.grace + _AFTER_GRACE_S)
+
+    @property
     def _patience(self) -> float:
         """How long (s) a host may be silent, or may be unable to end its tasks."""
-        return self._guard.lease + max(_GRACE_S, self._record.policy.grace + _AFTER_GRACE_S)
+        return self._guard.lease + self._ending_s
+
+    @property
+    def _first_patience(self) -> float:
+        """The same of a host whose guard has never reached this one, and so gives the job up earlier."""
+        return min(FIRST_CONTACT_S, self._guard.lease) + self._ending_s
+
+    def _gone(self) -> set[str]:
+        """Return the hosts that have been silent for too long, or that a client has seen to be rebooted."""
+        strange = self._members.never_met() if self._is_first else ()
+        return {
+            host for host, age in self._members.silent_for().items()
+            if age > (self._first_patience if host in strange else self._patience) or host in self._rebooted
+        }  # fmt: skip
 
     async def run(self) -> None:
         """Return when the guard may leave."""
@@ -156,14 +178,13 @@ class Head:
         The others are lost once the host has been silent for too long, or a client has seen that it was rebooted.
         """
         reports = {**self._members.tasks(), self._here.host: self._seen.tasks}
-        silent_for = self._members.silent_for()
-        gone = {host for host, age in silent_for.items() if age > self._patience or host in self._rebooted}
+        silent, gone = self._members.silent_for(), self._gone()
         for host in gone:
             reports[host] = [task for task in reports[host] or () if task.state in judge.ENDED]
         found = []
         for task, status in zip(self._record.tasks, judge.statuses(self._record, reports)):
             alive = status.state in judge.ALIVE
-            if alive and task.host in silent_for:
+            if alive and task.host in silent:
                 status = status._replace(state="unknown")
             elif task.host in gone and status.state == "lost" and status.loss is None:
                 status = status._replace(loss="reboot" if task.host in self._rebooted else "silence")

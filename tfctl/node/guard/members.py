@@ -22,16 +22,18 @@ _REPORT_LIMIT = 1 << 19
 
 class _Member:
     """Another host. ``silent_since``: on the monotonic clock; None once it has reported the current attempt over its
-    connection. ``ahead``: by how much its clock is ahead of this host's (s), as far as its reports tell."""
+    connection. ``ahead``: by how much its clock is ahead of this host's (s), as far as its reports tell. ``met``:
+    whether it has ever connected to this guard."""
 
     def __init__(self) -> None:
         self.link: link.Link | None = None
         self.report: link.MemberReport | None = None
         self.silent_since: float | None = time.monotonic()
         self.ahead: float | None = None
+        self.met = False
 
     def connect(self, connection: link.Link) -> None:
-        self.link, self.ahead = connection, None
+        self.link, self.ahead, self.met = connection, None, True
 
     def take(self, report: link.MemberReport) -> None:
         """Note a report, and what it tells about the member's clock. Of several over one connection, the one that was
@@ -103,6 +105,10 @@ class Members:
         return {
             host: now - member.silent_since for host, member in self._members.items() if member.silent_since is not None
         }
+
+    def never_met(self) -> set[str]:
+        """Return the hosts that have never connected to this guard."""
+        return {host for host, member in self._members.items() if not member.met}
 
     def disconnected(self) -> list[str]:
         """Return the hosts that have no connection to this one."""
