@@ -99,10 +99,12 @@ def _planned(opened: OpenJob) -> tuple[int, str]:
 def _whole(opened: OpenJob) -> int:
     """Restart the whole job. Return the number of the attempt that runs now."""
     from tfctl.jobs import start_history
+    from tfctl.jobs.other_hosts import OtherHosts
     from tfctl.jobs.restart import restart as restart_job
 
     state = opened.state
-    record = restart_job(opened.fleet, state, say)
+    with OtherHosts(state.job, opened.others, say) as others:
+        record = restart_job(opened.fleet, state, others, say)
     start_history.remember(opened.inventory, record.run)
     say(f"{state.job}: attempt {record.attempt}, {running(len(state.tasks), len(state.hosts))}")
     return record.attempt

@@ -31,7 +31,8 @@ _TASK = re.compile(r"[a-z][a-z0-9_]*/[^/.]*")
 class OpenJob:
     """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer, and of
     hosts of the job that the inventory lacks. ``inventory``: its path. ``task``: the role, and the index or None, that
-    the command line names; None for the whole job. ``named``: it names the job."""
+    the command line names; None for the whole job. ``named``: it names the job. ``others``: the other hosts of the
+    inventory that have answered."""
 
     fleet: Fleet
     state: JobState
@@ -39,6 +40,7 @@ class OpenJob:
     inventory: str
     task: tuple[str, int | None] | None = None
     named: bool = True
+    others: tuple[Host, ...] = ()
 
     def host(self, task: TaskState) -> Host:
         """Return the host of a task. Raise NotFound if the inventory does not have it."""
@@ -106,8 +108,10 @@ def _opened(opened: OpenJob) -> OpenJob:
     if not opened.named:
         say_job(opened.state.job)
     missing = absent(opened.state, opened.fleet.hosts)
+    not_others = {*opened.state.hosts, *(host for error in opened.errors for host in error.hosts)}
+    others = tuple(host for host in opened.fleet.hosts if host.name not in not_others)
     opened.fleet.narrow(opened.state.hosts)
-    return replace(opened, errors=[*opened.errors, *missing])
+    return replace(opened, errors=[*opened.errors, *missing], others=others)
 
 
 def for_missing_hosts(state: JobState, errors: Sequence[TfctlError]) -> Exit:

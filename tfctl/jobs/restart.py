@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tfctl.errors import Busy, NotFound, Taken, TfctlError, together
+from tfctl.jobs.other_hosts import OtherHosts
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.state import JobState, TaskState, not_in_inventory
 from tfctl.jobs.stop import stop
@@ -29,21 +30,27 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 _FILE = "start it from its job file: tfctl start JOBFILE"
+#: How long (s) to wait until another start of the job, on other hosts, has ended.
+_OTHER_START_S = 60.0
 
 
-def restart(fleet: Fleet, state: JobState, say: Say) -> wire.Record:
+def restart(fleet: Fleet, state: JobState, others: OtherHosts, say: Say) -> wire.Record:
     """Stop the job, run its next attempt on all its hosts or on none, and return the attempt's record.
 
-    Raise Busy while an older run of the job is alive on other hosts. Nothing is stopped until every host has confirmed
-    that it can run the job again; otherwise raise NotFound, or Taken if no port is free for the guard. If a host then
-    refuses, raise its error; raise Undone as `start` does. In both cases the job stays stopped.
+    Raise Busy while another run of the job is alive on other hosts (``others``), or is being started there. Nothing is
+    stopped until every host has confirmed that it can run the job again; otherwise raise NotFound, or Taken if no port
+    is free for the guard. If a host then refuses, or another start was faster, raise that error; raise Undone as
+    `start` does. In all these cases the job stays stopped.
     """
     _require_no_other_run(state)
+    others.ask()
     with open_sessions(fleet, state.job, _requests(fleet, state), say, "no other attempt was started") as sessions:
         attempt, port = _next(state, sessions), _guard_port(fleet, state, sessions)
+        if others.highest() > state.attempt:
+            raise _started_again(state)
         _stop(fleet, state, say)
         try:
-            return _begin(fleet, state, sessions, attempt, port)
+            return _begin(fleet, state, sessions, others, attempt, port)
         except TfctlError:
             say(f"{state.job} was stopped, but its next attempt could not be started")
             raise
@@ -173,7 +180,9 @@ def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
         raise
 
 
-def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int, port: int) -> wire.Record:
+def _begin(
+    fleet: Fleet, state: JobState, sessions: Sessions, others: OtherHosts, attempt: int, port: int
+) -> wire.Record:
     """Start the attempt, whose guard gets this port."""
     run, now = secrets.token_hex(4), time.time()
     record = state.record._replace(attempt=attempt, run=run, started=now)
@@ -186,6 +195,7 @@ def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int, port
         raise together([as_error(host, refusal) for host, refusal in refusals])
     if state.record.shared:
         sessions.require_shared(state.record.output)
+    others.require_alone(run, attempt, _OTHER_START_S)
     sessions.go()
     unconfirmed = sessions.keep()
     if unconfirmed:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
-from tfctl.errors import BadFile, PreflightFailed, Taken, TfctlError, Undone, together
+from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import CodeArchive
-from tfctl.jobs.other_hosts import OtherHosts
+from tfctl.jobs.other_hosts import OtherHosts, Outrun
 from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
@@ -47,8 +47,8 @@ def start(
     """Start the job on the fleet's hosts and return it.
 
     With ``others``, raise Busy if the job is alive on one of them, and count its attempts there too. ``patience``: how
-    long (s) to try again after losing a race against another start. Raise Taken if other jobs hold what the job needs.
-    ``note`` gets the job before any of its units is started.
+    long (s) to try again after losing a race against another start, and to wait until another one has ended. Raise
+    Taken if other jobs hold what the job needs. ``note`` gets the job before any of its units is started.
 
     If any host refuses, raise the errors of all that refused, after every host has undone its part; raise Undone if
     units had already been started. A KeyboardInterrupt before the first `keep` also undoes everything.
@@ -56,23 +56,12 @@ def start(
     until, random = time.monotonic() + patience, Random()
     draw: Random | None = None
     while True:
-        with open_sessions(fleet, layout.name, _requests(layout, code), say) as sessions:
-            job = _place(layout, sessions, others, draw)
-            refusals = sessions.reserve(plans(job, code.digest), code)
-            if not refusals:
-                _require_shared(layout, sessions)
-                note(job)
-                sessions.go()
-                unconfirmed = sessions.keep()
-                if unconfirmed:
-                    raise stop_unconfirmed(fleet, job.name, job.run, unconfirmed)
-                return job
-        error = together([as_error(host, refusal) for host, refusal in refusals])
-        if not all(refusal.retry for _, refusal in refusals):
-            raise error
-        if time.monotonic() > until:
-            raise Taken(error.message, error.remedy)
-        say(f"{refusals[0][0]}: {refusals[0][1].message}; trying again")
+        try:
+            return _start(fleet, layout, code, say, others, patience, note, draw)
+        except Outrun as outrun:
+            if time.monotonic() > until:
+                raise
+            say(f"{outrun.first}; trying again")
         time.sleep(random.uniform(*_PAUSES_S))
         draw = random
 
@@ -81,6 +70,34 @@ def preview(fleet: Fleet, layout: Layout, code: CodeArchive) -> Job:
     """Return the job as `start` would place it now. Queries the layout's hosts alone; writes nothing."""
     with open_sessions(fleet, layout.name, _requests(layout, code)) as sessions:
         return _place(layout, sessions)
+
+
+def _start(
+    fleet: Fleet,
+    layout: Layout,
+    code: CodeArchive,
+    say: Say,
+    others: OtherHosts | None,
+    patience: float,
+    note: Callable[[Job], object],
+    draw: Random | None,
+) -> Job:
+    """Start the job once and return it. Raise Outrun after losing a race against another start, else as `start`."""
+    with open_sessions(fleet, layout.name, _requests(layout, code), say) as sessions:
+        job = _place(layout, sessions, others, draw)
+        refusals = sessions.reserve(plans(job, code.digest), code)
+        if refusals:
+            errors = [as_error(host, refusal) for host, refusal in refusals]
+            raise Outrun(errors) if all(refusal.retry for _, refusal in refusals) else together(errors)
+        _require_shared(layout, sessions)
+        if others:
+            others.require_alone(job.run, job.attempt, patience)
+        note(job)
+        sessions.go()
+        unconfirmed = sessions.keep()
+        if unconfirmed:
+            raise stop_unconfirmed(fleet, job.name, job.run, unconfirmed)
+        return job
 
 
 def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[TfctlError]) -> Undone:

@@ -160,7 +160,8 @@ def sweep(system: System) -> None:
 def undo(system: System, reservation: Reservation) -> None:
     """Remove everything this start made. Earlier attempts stay.
 
-    If systemd does not answer, the units may still run: the reservation stays, and the next `sweep` tries again.
+    The record goes last, because a start of the job on other hosts waits until it is gone. If systemd does not answer,
+    the units may still run: the reservation stays, and the next `sweep` tries again.
     """
     job, run = reservation.job, reservation.run
     ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(system, job, task) == run}
@@ -173,18 +174,19 @@ def undo(system: System, reservation: Reservation) -> None:
         ended = [task for unit, task in ours.items() if unit not in alive]
         remove_units(system, job, ended, keep_restart_files=False)
         complete = True
+    undo_preparation(system, reservation)
     with contextlib.suppress(RequestRefused):  # Python's own recursion would end in a deep tree, which a task may make
         run_to_end(["/bin/rm", "-rf", "--", str(system.at(names.attempt_dir(job, reservation.attempt)))], _REMOVAL_S)
     with contextlib.suppress(OSError):  # the job's directory stays if there are other attempts
         system.at(names.job_dir(job)).rmdir()
-    undo_preparation(system, reservation)
     if complete:
         keep(system, reservation)
 
 
 def undo_preparation(system: System, reservation: Reservation) -> None:
-    """Remove new code that no attempt here has, and directories that are empty and not for the output of other jobs."""
-    if reservation.stored and not _is_used(system, reservation.stored):
+    """Remove new code that no other attempt here has, and directories that are empty and not for the output of other
+    jobs."""
+    if reservation.stored and not _is_used(system, reservation.stored, reservation.run):
         from . import code  # slow to import, for it needs tarfile
 
         code.discard(system, reservation.stored)
@@ -197,9 +199,9 @@ def undo_preparation(system: System, reservation: Reservation) -> None:
             as_user(system, lambda: _remove_empty(unneeded), patience=OUTPUT_S)
 
 
-def _is_used(system: System, digest: str) -> bool:
-    """Return whether an attempt here has this code: the next attempt of its job needs it."""
-    return any(record.get("code") == digest for record in _records(system))
+def _is_used(system: System, digest: str, run: str) -> bool:
+    """Return whether an attempt here but this run has this code: the next attempt of its job needs it."""
+    return any(record.get("code") == digest and record.get("run") != run for record in _records(system))
 
 
 def _records(system: System) -> Iterator[dict[str, Any]]:

@@ -130,9 +130,11 @@ class Fleet:
         work: Callable[[Connection], T],
         done: Callable[[HostOutcome[T]], object],
         hosts: Iterable[Host] | None = None,
-    ) -> None:
-        """Start ``work`` on each host and return. The thread that did it calls ``done`` with the outcome."""
+    ) -> Callable[[], None]:
+        """Start ``work`` on each host and return. The thread that did it calls ``done`` with the outcome.
 
+        Return a function that gives up the hosts whose turn to be connected to has not come. They have no outcome.
+        """
         chosen = self.hosts if hosts is None else tuple(hosts)
         transport.preload(chosen)
 
@@ -178,6 +180,12 @@ class Fleet:
                 if not started:
                     raise
                 break
+
+        def give_up() -> None:
+            with lock:
+                left.clear()
+
+        return give_up
 
     def prepare(self) -> None:
         """Start to connect to all hosts, and return. A host that cannot be reached raises when it is used."""

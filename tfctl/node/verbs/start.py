@@ -15,7 +15,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Callable
+from typing import Callable, NoReturn
 
 from .. import checks, code, deadlines, fields, guards, jobstore, names, reservations, restart_files, unitfile, wire
 from ..asuser import as_user, os_error
@@ -178,6 +178,10 @@ class Start:
         self._started = True
         units, before = [names.unit(self._job, *task.name) for task in self._plan.tasks], time.time()
         if units:
+            try:
+                self._make_output()
+            except RequestRefused as refused:
+                self._give_up(refused.error)
             timers = deadlines.timers(self._system, self._job, [task.name for task in self._plan.tasks])
             guard = guards.installed(self._system, self._job) if self._plan.guard else []
             process = self._system.managing("start", "--", *units, *timers, *guard)
@@ -189,12 +193,25 @@ class Start:
             if complaints and not failure and guard:
                 failure = self._guard_failure(guard)
             if failure:
-                self._undo()
-                remedy = "correct the job or the host, then start again"
-                self._session.send(wire.Undone(wire.Error(Exit.UNDONE, failure, remedy)))
-                raise NotDone
+                self._give_up(wire.Error(Exit.UNDONE, failure, "correct the job or the host, then start again"))
             self._set_began(self._plan, properties, before)
         self._session.send(wire.Started())
+
+    def _make_output(self) -> None:
+        """Create the directories of the output again. Another start of the job may have created them, on a host that
+        shares them, and has removed them since. Raises RequestRefused."""
+        assert self._reservation and self._plan
+        missing = _missing_output(self._system, self._plan)
+        if missing:
+            reservation, descriptor = self._reservation
+            made = {*reservation.made, *_make_output(self._system, self._plan, missing)}
+            self._reservation = reservation._replace(made=tuple(sorted(made))), descriptor
+
+    def _give_up(self, error: wire.Error) -> NoReturn:
+        """Undo the start and report the error. Raises NotDone."""
+        self._undo()
+        self._session.send(wire.Undone(error._replace(exit=Exit.UNDONE)))
+        raise NotDone
 
     def _failure(self, plan: Plan, properties: dict[str, Properties]) -> str:
         """Return why a task could not be started, or "". A program that ran counts, however soon it ended."""
@@ -310,6 +327,9 @@ def _take(system: System, plan: Plan, reservation: Reservation) -> tuple[Reserva
     # Until the guard of the previous attempt is removed, it is not part of what this start undoes.
     undone = reservation._replace(guard=False)
     try:
+        # Before the directories of the output, on which a start on hosts that share them does not rely while it sees
+        # the record.
+        _write_record(system, plan)
         if reservation.made:
             reservation = reservation._replace(made=_make_output(system, plan, reservation.made))
         undone = reservation
@@ -370,15 +390,10 @@ def _remove_previous_attempt(system: System, plan: Plan) -> None:
     remove_units(system, job, [unit.task for unit in installed_units(system, job)], keep_restart_files=True)
 
 
-def _write(system: System, plan: Plan) -> None:
-    """Write directories, the record, code, environment files and units.
-
-    The record comes before the code, which may take minutes: until then, the host does not show the attempt.
-    """
+def _write_record(system: System, plan: Plan) -> None:
+    """Write the directories of the attempt and its record: from then on, the host shows the attempt."""
     user = system.user()
     attempt = system.at(names.attempt_dir(plan.job, plan.attempt))
-    system.at(f"{names.RUN_DIR}/env").mkdir(0o700, parents=True, exist_ok=True)
-    system.at(names.UNITS).mkdir(0o755, parents=True, exist_ok=True)
     attempt.mkdir(0o750, parents=True)
     os.chown(attempt, -1, user.pw_gid)
     (attempt / "stopped").mkdir(0o755)
@@ -387,6 +402,12 @@ def _write(system: System, plan: Plan) -> None:
         directory.mkdir(0o750)
         os.chown(directory, user.pw_uid, user.pw_gid)
     jobstore.write_record(system, plan.record)
+
+
+def _write(system: System, plan: Plan) -> None:
+    """Write code, environment files and units."""
+    system.at(f"{names.RUN_DIR}/env").mkdir(0o700, parents=True, exist_ok=True)
+    system.at(names.UNITS).mkdir(0o755, parents=True, exist_ok=True)
     if plan.record.guard:
         guards.make_dir(system, plan.job, plan.attempt)
         guards.write(system, plan)
