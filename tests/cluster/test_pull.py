@@ -39,7 +39,7 @@ def test_pull_copies_output_logs_units_and_events(hosts: Hosts, tmp_path: Path) 
     assert (done.code, done.out) == (0, f"{tmp_path}/got\n"), done
     assert done.err == "whole: 3 files of output, 25 B\n"
     found = {str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*") if path.is_file()}
-    assert found - {".tfctl-pull/lock", ".gitignore"} == {
+    assert found - {".tfctl-pull/lock", ".tfctl-pull/written", ".gitignore"} == {
         "events.json", "status.json", "output/node1/model", "output/node1/logs/train/events", "output/node2/model",
         *(f"attempt-1/worker-{n}.{suffix}" for n in (0, 1) for suffix in ("log", "service", "tf_config.json")),
     }  # fmt: skip
@@ -80,12 +80,110 @@ def test_pull_continues_where_an_earlier_one_ended(hosts: Hosts, tmp_path: Path)
     assert done.code == 0, done
     assert (tmp_path / "output/node1/big").read_bytes() == b"y" * 1000 + b"x" * 2_998_999 + b"\n"
     assert (tmp_path / "output/node1/big").stat().st_mtime_ns == first.stat().st_mtime_ns
-    assert [path.name for path in parts.iterdir()] == ["lock"]
+    assert {path.name for path in parts.iterdir()} == {"lock", "written"}
 
     assert "0 files of output, 0 B; 2 were there already" in hosts("pull", "large", tmp_path).err
     first.write_text("z" * 3_000_000)
     assert "1 file of output, 3.0 MB; 1 was there already" in hosts("pull", "large", tmp_path).err
     assert (tmp_path / "output/node1/big").read_bytes() == b"z" * 3_000_000
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return what each file of a directory contains that is not tfctl's own."""
+    found = (path for path in folder.rglob("*") if path.is_file() and ".tfctl-pull" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_pull_replaces_nothing_that_an_earlier_run_of_the_same_attempt_has_left(hosts: Hosts, tmp_path: Path) -> None:
+    """After `prune`, attempts begin at 1 again: what was pulled is the only copy."""
+    ended(hosts, "twice", BRIEF.replace("line of", "first line of"))
+    put(hosts, "node1", "twice", model="first weights")
+    hosts.ok("pull", "twice", tmp_path)
+    first = contents(tmp_path)
+    hosts.ok("prune", "twice", "--yes")
+    ended(hosts, "twice", BRIEF)
+    put(hosts, "node1", "twice", model="other weights", more="more")
+    run = hosts.status("twice")["run"]
+    for expected in ("2 files of output", "0 files of output, 0 B; 2 were there already"):
+        done = hosts("pull", "twice", tmp_path, "-o", "json")
+        assert (done.code, done.objects[0]["output"]) == (0, f"{tmp_path}/output-{run}")
+        assert f"has the results of other runs of twice too: those of this one are in output-{run}\n" in done.err
+        assert expected in done.err
+    found = contents(tmp_path)
+    assert {name: found[name] for name in first} == first
+    assert {name: found[name] for name in found if name not in first and not name.endswith((".service", ".json"))} == {
+        f"attempt-1-{run}/worker-0.log": b"line of 0\n",
+        f"attempt-1-{run}/worker-1.log": b"line of 1\n",
+        f"output-{run}/node1/model": b"other weights",
+        f"output-{run}/node1/more": b"more",
+    }
+    assert json.loads(found[f"status-{run}.json"])["run"] == run
+    assert b"first line" not in b"".join(found[name] for name in found if run in name)
+    hosts.ok("restart", "twice", "--wait")
+    done = hosts("pull", "twice", tmp_path)
+    assert (done.code, f"those of this one are in output-{run}\n" in done.err) == (0, True), done
+    assert contents(tmp_path)["attempt-2/worker-0.log"] == b"line of 0\n"
+
+
+def test_pull_continues_a_copy_beside_that_of_an_earlier_run(hosts: Hosts, tmp_path: Path) -> None:
+    ended(hosts, "large")
+    put(hosts, "node1", "large", big="x" * 2_999_999 + "\n")
+    hosts.ok("pull", "large", tmp_path)
+    hosts.ok("prune", "large", "--yes")
+    ended(hosts, "large")
+    put(hosts, "node1", "large", big="y" * 2_999_999 + "\n")
+    with hosts.stalled(["node1"], "node", "ended") as reached, hosts.begin("pull", "large", tmp_path) as client:
+        wait_until(reached)
+        parts = tmp_path / ".tfctl-pull"
+        wait_until(lambda: any(path.stat().st_size > 2_000_000 for path in parts.iterdir()))
+        client.process.send_signal(2)
+        assert client.done().code == 130
+    [part] = [path for path in parts.iterdir() if path.stat().st_size > 2_000_000]
+    part.write_bytes(b"z" * 1000 + part.read_bytes()[1000:])
+    hosts.ok("pull", "large", tmp_path)
+    [copy] = tmp_path.glob("output-*/node1/big")
+    assert copy.read_bytes() == b"z" * 1000 + b"y" * 2_998_999 + b"\n"
+    assert (tmp_path / "output/node1/big").read_bytes() == b"x" * 2_999_999 + b"\n"
+
+
+def test_pull_takes_nothing_of_a_run_that_has_begun_meanwhile(hosts: Hosts, tmp_path: Path) -> None:
+    ended(hosts, "brief", ALONE)
+    with hosts.delayed("node1", "pull") as (waits, release), hosts.begin("pull", "brief", tmp_path) as client:
+        wait_until(waits)
+        hosts.heal("node1")
+        hosts.ok("prune", "brief", "--yes")
+        ended(hosts, "brief", ALONE)
+        put(hosts, "node1", "brief", model="of another run")
+        release()
+        done = client.done()
+    assert (done.code, "node1: " in done.err and "has no attempt of job brief" in done.err) == (7, True), done
+    assert not [name for name in contents(tmp_path) if name.endswith((".service", "model"))]
+
+
+def test_pull_refuses_a_directory_of_the_user_that_has_one_of_its_names(hosts: Hosts, tmp_path: Path) -> None:
+    ended(hosts, "named")
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output/model.h5").write_text("mine")
+    done = hosts("pull", "named", tmp_path, "-o", "json")
+    said = f"{tmp_path}/output was not written by `tfctl pull named`, which would write there"
+    remedy = "name a new directory: tfctl pull named ./DIR"
+    assert (done.code, done.objects) == (2, [{"error": {"exit": 2, "message": said, "remedy": remedy}}])
+    assert contents(tmp_path) == {"output/model.h5": b"mine"}
+    assert [path.name for path in tmp_path.iterdir()] == ["output"]
+
+
+def test_pull_leaves_out_a_file_in_the_place_of_one_of_the_user(hosts: Hosts, tmp_path: Path) -> None:
+    ended(hosts, "mixed")
+    put(hosts, "node1", "mixed", model="weights")
+    hosts.ok("pull", "mixed", tmp_path)
+    (tmp_path / "output/node1/notes").write_text("mine")
+    (tmp_path / "attempt-1/worker-0.timings.jsonl").write_text("mine")
+    put(hosts, "node1", "mixed", notes="of the job", model="better weights")
+    done = hosts("pull", "mixed", tmp_path)
+    said = f"node1: {tmp_path}/output/node1/notes was not written by `tfctl pull`; it was left as it is"
+    assert (done.code, said in done.err) == (1, True), done
+    assert (tmp_path / "output/node1/notes").read_text() == "mine"
+    assert (tmp_path / "output/node1/model").read_text() == "better weights"
 
 
 def test_pull_names_what_it_leaves_out(hosts: Hosts, tmp_path: Path) -> None:
@@ -106,6 +204,7 @@ def test_pull_names_what_it_leaves_out(hosts: Hosts, tmp_path: Path) -> None:
 
 def test_pull_says_how_to_make_place_for_a_file(hosts: Hosts, tmp_path: Path) -> None:
     ended(hosts, "blocked")
+    hosts.ok("pull", "blocked", tmp_path)
     put(hosts, "node1", "blocked", model="weights")
     (tmp_path / "output/node1/model").mkdir(parents=True)
     done = hosts("pull", "blocked", tmp_path)
@@ -131,10 +230,12 @@ def test_a_host_cannot_write_through_a_link(hosts: Hosts, tmp_path: Path) -> Non
     ended(hosts, "evil", ALONE)
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
-    (inside / "output").mkdir(parents=True)
-    (inside / "output/way").symlink_to(outside)
-    (inside / "output/fine").symlink_to(outside / "fine")
     one = {"size": 4, "seconds": 1, "nanoseconds": 1}
+    hosts.lie("node1", {"path": "fine", **one})
+    hosts.ok("pull", "evil", inside)
+    (inside / "output/way").symlink_to(outside)
+    (inside / "output/fine").unlink()
+    (inside / "output/fine").symlink_to(outside / "fine")
     hosts.lie("node1", {"path": "way/escaped", **one}, {"path": "fine", **one})
     done = hosts("pull", "evil", inside)
     assert done.code == 1

@@ -223,12 +223,14 @@ class CheckObject(TypedDict):
 
 
 class PulledObject(TypedDict):
-    """``directory``: the path of the directory. ``attempts``: the attempts whose logs were copied. ``files``: the
-    number of output files that were copied. ``bytes``: the size of these files. ``kept``: the number of output files
-    that were in the directory already. ``faults``: what could not be copied, in sentences."""
+    """``directory``: the path of the directory. ``output``: the path of the output in it. ``attempts``: the attempts
+    whose logs were copied. ``files``: the number of output files that were copied. ``bytes``: the size of these files.
+    ``kept``: the number of output files that were in the directory already. ``faults``: what could not be copied, in
+    sentences."""
 
     job: str
     directory: str
+    output: str
     attempts: list[int]
     files: int
     bytes: int

@@ -62,19 +62,22 @@ def pull(
             raise _about_directory(unknown, words or []) from None
         errors += of_hosts(silent, now.hosts)
         numbers = sorted({now.attempt, *(event.attempt for event in happened)})
-        with Destination(folder or Path(f"{name}-results")) as destination, _Line() as line:
+        with Destination(folder or Path(f"{name}-results"), name) as destination, _Line() as line:
             try:
-                what: EventsObject = {"job": name, "events": tables.events_json(happened)}
-                destination.write("events.json", json.dumps(what, indent=2) + "\n")
-                destination.write("status.json", json.dumps(tables.job_json(now), indent=2) + "\n")
+                runs = {now.run}
                 for attempt in job_pull.attempts(fleet, name, numbers):
-                    job_pull.write_timings(attempt, destination)
+                    runs.add(attempt.run)
+                    job_pull.write_timings(attempt, destination, errors.append)
                     line.show(f"logs of attempt {attempt.attempt}")
                     try:
                         job_pull.pull_logs(fleet, attempt, destination, errors.append)
                     except NotFound as missing:  # its hosts are no longer in the inventory
                         errors.append(missing)
-                found = job_pull.pull_files(fleet, now, destination, line.take, errors.append)
+                what: EventsObject = {"job": name, "events": tables.events_json(happened)}
+                for file, content in (("events.json", what), ("status.json", tables.job_json(now))):
+                    destination.write(destination.named(file, now.run, runs), json.dumps(content, indent=2) + "\n")
+                results = destination.named("output", now.run, runs)
+                found = job_pull.pull_files(fleet, now, destination, results, line.take, errors.append)
             except KeyboardInterrupt:
                 line.clear()
                 say(f"{destination.path} is incomplete: run the same command again to continue")
@@ -86,6 +89,7 @@ def pull(
         pulled: PulledObject = {
             "job": name,
             "directory": str(destination.path),
+            "output": str(destination.path / results),
             "attempts": numbers,
             "files": found.files,
             "bytes": found.bytes,
@@ -95,6 +99,8 @@ def pull(
         text.print_json(pulled)
     else:
         typer.echo(str(destination.path))
+    if results != "output":
+        say(f"{destination.path} has the results of other runs of {name} too: those of this one are in {results}")
     kept = f"; {counted(found.kept, 'was', 'were')} there already" if found.kept else ""
     say(f"{name}: {counted(found.files, 'file')} of output, {size(found.bytes)}{kept}")
     for error in errors:

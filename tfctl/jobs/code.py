@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfctl.errors import BadFile
-from tfctl.jobs.destination import is_destination
+from tfctl.jobs.destination import is_destination, is_of_pull
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ def names(folder: Path, strict: bool = False) -> Iterator[str]:
         return
     for parent, folders, files in os.walk(folder, onerror=_refuse if strict else None):
         folders[:] = [name for name in folders if name not in _SKIPPED and not is_destination(Path(parent, name))]
+        if parent == str(folder) and is_destination(folder):
+            folders[:], files = ([name for name in found if not is_of_pull(name)] for found in (folders, files))
         links = [name for name in folders if Path(parent, name).is_symlink()]
         yield from (str(Path(parent, name).relative_to(folder)) for name in (*files, *links))
 

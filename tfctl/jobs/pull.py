@@ -1,5 +1,7 @@
 """Copy what a job has on its hosts to a directory of this machine. A pull that was interrupted is continued.
 
+What another run has written there stays: names that it has taken are followed by the run (attempt-2-89abcdef).
+
 DIR/output/                          its output; below the name of each host if the hosts do not share it
 DIR/attempt-2/worker-3.log           what a task has printed
 DIR/attempt-2/worker-3.service       its unit, without the values of variables
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -79,6 +81,7 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
     """
     lost: set[wire.TaskName] = set()
     failed: set[str] = set()
+    folder = destination.named(f"attempt-{state.attempt}", state.run)
 
     def failing(error: TfctlError) -> None:
         failed.update(error.hosts)
@@ -88,7 +91,7 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
         parts: dict[wire.TaskName, Part] = {}
         sizes: dict[wire.TaskName, int] = {}
         for task in state.tasks:
-            path = _of_task(state.attempt, task.name, "log")
+            path = _of_task(folder, task.name, "log")
             parts[task.name], sizes[task.name] = stack.enter_context(destination.part(path)), destination.size(path)
         for item in logs.read(fleet, state, Query(), failing):
             if isinstance(item, Line):
@@ -100,24 +103,29 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
                 lost.update(item.tasks)
         for task in state.tasks:
             shorter = sizes[task.name] > 0 and (task.name in lost or task.host in failed)
-            (parts[task.name].discard if shorter else parts[task.name].complete)()
+            with _reported(fail):
+                (parts[task.name].discard if shorter else parts[task.name].complete)()
 
 
-def write_timings(state: JobState, destination: Destination) -> None:
-    """Write what tfctl_runtime has recorded in each task of an attempt."""
+def write_timings(state: JobState, destination: Destination, fail: Fail) -> None:
+    """Write what tfctl_runtime has recorded in each task of an attempt. ``fail`` is called for each fault."""
+    folder = destination.named(f"attempt-{state.attempt}", state.run)
     for task in state.tasks:
         if task.status.timings is not None:
-            destination.write(_of_task(state.attempt, task.name, "timings.jsonl"), task.status.timings)
+            with _reported(fail):
+                destination.write(_of_task(folder, task.name, "timings.jsonl"), task.status.timings)
 
 
 def pull_files(
     fleet: Fleet,
     state: JobState,
     destination: Destination,
+    output: str,
     progress: Callable[[PullProgress], object],
     fail: Fail,
 ) -> Pulled:
-    """Write each task's unit and TF_CONFIG, and the files of the output. ``fail`` is called for each fault.
+    """Write each task's unit and TF_CONFIG, and the files of the output into ``output``. ``fail`` is called for each
+    fault.
 
     A file that is there with the same size and time is not read again.
     """
@@ -125,7 +133,7 @@ def pull_files(
     try:
         with beating(sessions):
             listings = _listings(fleet, state, destination, fail, sessions)
-            wanted, links, kept = _select(state, listings, destination, fail)
+            wanted, links, kept = _select(state, listings, destination, output, fail)
             counter = _Counter(wanted, progress)
             _require_space(destination, counter.now.all_bytes)
             _fetch_all(fleet, wanted, destination, fail, sessions, counter)
@@ -143,12 +151,13 @@ def _listings(
     output. If the hosts share the output, one of those that answer sends it."""
     answering = [task.host for task in state.tasks if task.state != "unknown"]
     source = answering[0] if state.record.shared and answering else None
+    folder = destination.named(f"attempt-{state.attempt}", state.run)
 
     def ask(connection: Connection) -> list[wire.OutputFile]:
         host = connection.host.name
-        request = wire.PullRequest(state.job, state.attempt, output=source in (None, host))
+        request = wire.PullRequest(state.job, state.attempt, source in (None, host), state.run)
         sessions[host] = session = open_session(connection, request)
-        _write_files_of_tasks(session, destination)
+        _write_files_of_tasks(session, destination, folder, fail)
         return _listing(session, fail)
 
     for missing in absent(state, fleet.hosts):
@@ -162,12 +171,12 @@ def _listings(
     return listings
 
 
-def _write_files_of_tasks(session: Session, destination: Destination) -> None:
-    found = session.expect(wire.Files, wire.SILENCE_S)
-    for task in found.tasks:
-        destination.write(_of_task(found.attempt, task.name, "service"), task.unit)
-        if task.tf_config is not None:
-            destination.write(_of_task(found.attempt, task.name, "tf_config.json"), task.tf_config + "\n")
+def _write_files_of_tasks(session: Session, destination: Destination, folder: str, fail: Fail) -> None:
+    for task in session.expect(wire.Files, wire.SILENCE_S).tasks:
+        with _reported(fail):
+            destination.write(_of_task(folder, task.name, "service"), task.unit)
+            if task.tf_config is not None:
+                destination.write(_of_task(folder, task.name, "tf_config.json"), task.tf_config + "\n")
 
 
 def _listing(session: Session, fail: Fail) -> list[wire.OutputFile]:
@@ -184,7 +193,11 @@ def _listing(session: Session, fail: Fail) -> list[wire.OutputFile]:
 
 
 def _select(
-    state: JobState, listings: Mapping[str, Sequence[wire.OutputFile]], destination: Destination, fail: Fail
+    state: JobState,
+    listings: Mapping[str, Sequence[wire.OutputFile]],
+    destination: Destination,
+    output: str,
+    fail: Fail,
 ) -> tuple[dict[str, list[_Wanted]], list[tuple[str, str]], int]:
     """Return the files that each host is to send, the links to make, and how many files are there already.
 
@@ -197,7 +210,7 @@ def _select(
     links: list[tuple[str, str]] = []
     kept = 0
     for host, listed in listings.items():
-        folder = "output" if together else f"output/{host}"
+        folder = output if together else f"{output}/{host}"
         for position, file in enumerate(listed):
             if file in seen and (together or file.nanoseconds):
                 continue
@@ -290,10 +303,8 @@ def _receive(session: Session, one: _Wanted, part: Part, counter: _Counter) -> s
 def _make_links(links: Iterable[tuple[str, str]], destination: Destination, fail: Fail) -> None:
     """Make symbolic links from their paths and targets. ``fail`` is called for each that cannot be made."""
     for path, target in links:
-        try:
+        with _reported(fail):
             destination.link(path, target)
-        except TfctlError as error:
-            fail(error)
 
 
 class _Counter:
@@ -321,8 +332,17 @@ def _require_space(destination: Destination, size: int) -> None:
         )
 
 
-def _of_task(attempt: int, task: wire.TaskName, suffix: str) -> str:
-    return f"attempt-{attempt}/{names.task_key(*task)}.{suffix}"
+def _of_task(folder: str, task: wire.TaskName, suffix: str) -> str:
+    return f"{folder}/{names.task_key(*task)}.{suffix}"
+
+
+@contextmanager
+def _reported(fail: Fail) -> Iterator[None]:
+    """Pass an error that is raised in the block to ``fail``, and go on."""
+    try:
+        yield
+    except TfctlError as error:
+        fail(error)
 
 
 def _batches(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:

@@ -231,14 +231,31 @@ def test_results_of_pull_are_not_packed(git: bool, tmp_path: Path) -> None:
     if git:
         subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / "train.py").write_text("")
-    with Destination(tmp_path / "digits-results") as destination:
+    with Destination(tmp_path / "digits-results", "digits") as destination:
         destination.write("output/node1/model", "weights")
     assert select(tmp_path).names == ("train.py",)
 
 
-def test_pull_does_not_make_git_ignore_a_directory_of_the_user(tmp_path: Path) -> None:
-    with Destination(tmp_path):
-        assert not (tmp_path / ".gitignore").exists()
+@pytest.mark.parametrize("git", [False, True])
+def test_results_of_pull_beside_the_code_are_not_packed(git: bool, tmp_path: Path) -> None:
+    if git:
+        subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "lib/output").mkdir(parents=True)
+    (tmp_path / "lib/output/writer.py").write_text("")
+    with Destination(tmp_path, "digits") as destination:
+        for run in ("11111111", "22222222"):
+            destination.write(f"{destination.named('output', run)}/node1/model", "weights")
+            destination.write(f"{destination.named('attempt-1', run)}/worker-0.log", "line")
+            destination.write(destination.named("status.json", run), "{}")
+    assert select(tmp_path).names == (".gitignore", "lib/output/writer.py", "train.py")
+
+
+def test_pull_leaves_a_gitignore_of_the_user_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("mine\n")
+    with Destination(tmp_path, "digits"):
+        pass
+    assert (tmp_path / ".gitignore").read_text() == "mine\n"
 
 
 def test_an_included_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def run(system: System, session: NodeSession, request: wire.PullRequest) -> None
     job = fields.job_name(request.job)
     attempt = fields.optional_attempt(request.attempt) or jobstore.latest(system, job)
     record = jobstore.record(system, job, attempt) if attempt else None
-    if record is None:
+    if record is None or fields.optional_run(request.run) not in (None, record.run):
         raise RequestRefused(Exit.NOT_FOUND, f"{host()} has no attempt of job {job}", "tfctl list shows the jobs")
     found = restart_files.load(system, job, attempt)
     session.send(

@@ -443,7 +443,8 @@ class Logs(NamedTuple):
 
 
 class PullRequest(NamedTuple):
-    """What an attempt has: its tasks' files here and, unless they are not wanted, those of its output.
+    """What an attempt has: its tasks' files here and, unless they are not wanted, those of its output. ``run``: refuse
+    unless the attempt is this run.
 
     node    files, then listings; for each file that the client asks for with fetch: pieces, each followed by its
             raw bytes, then ended
@@ -452,6 +453,7 @@ class PullRequest(NamedTuple):
     job: str
     attempt: Optional[int] = None
     output: bool = True
+    run: Optional[str] = None
 
 
 class TaskFiles(NamedTuple):
