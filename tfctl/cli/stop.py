@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,9 @@ def stop(
     job: ChangedJobArgument = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
+    now: Annotated[
+        bool, typer.Option("--now", help="Send SIGKILL after 2 s, whatever the grace period of the job is.")
+    ] = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Stop a job on all hosts. Safe to repeat and to interrupt.
@@ -39,7 +42,7 @@ def stop(
             name, run = state.job, None if state.others else state.record.run
             say_job(name)
             require_meant(state, "stop")
-        stopped = stop_job(fleet, name, run=run, say=say)
+        stopped = stop_job(fleet, name, run=run, say=say, now=now)
     if output is OutputFormat.json:
         found: StoppedJobObject = {"job": name, "stopped": stopped}
         text.print_json(found)

@@ -24,10 +24,13 @@ def stop(
     attempt: int | None = None,
     run: str | None = None,
     say: Callable[[str], None] = lambda _: None,
+    *,
+    now: bool = False,
 ) -> list[str]:
     """Stop the whole job, or ``tasks`` (by host), in ``attempt`` or the latest; return the names (``worker/3``).
 
-    With ``run``, stop nothing on a host where that attempt is another run. Ask every host, or only those in ``tasks``.
+    With ``run``, stop nothing on a host where that attempt is another run. With ``now``, send SIGKILL after 2 s,
+    whatever grace period the tasks have. Ask every host, or only those in ``tasks``.
     All hosts that answer mark the tasks before any host ends one, so that a task that fails because another one ended
     counts as stopped.
 
@@ -40,7 +43,8 @@ def stop(
         host = connection.host.name
         chosen = None if tasks is None else tuple(tasks[host])
         with closed_when_silent(connection):
-            sessions[host] = open_session(connection, wire.StopRequest(job, attempt, chosen, run, hold=True))
+            request = wire.StopRequest(job, attempt, chosen, run, hold=True, now=now or None)
+            sessions[host] = open_session(connection, request)
             return sessions[host].expect(wire.Marked, wire.SILENCE_S)
 
     def end(connection: Connection) -> wire.Stopped:

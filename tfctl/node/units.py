@@ -137,9 +137,14 @@ def grace(system: System, unit: InstalledUnit) -> float:
 
 
 def end_units(
-    system: System, units: Sequence[str], limit: float, beat: Callable[[], object] = lambda: None
+    system: System,
+    units: Sequence[str],
+    limit: float,
+    beat: Callable[[], object] = lambda: None,
+    killed: float = _KILLED_S,
 ) -> dict[str, str]:
-    """Stop the units in one call and kill those that live after ``limit`` seconds. Return an error for each survivor.
+    """Stop the units in one call and kill those that live after ``limit`` seconds. Return an error for each that still
+    lives ``killed`` seconds later.
 
     ``beat`` is called again and again meanwhile. Raises RequestRefused.
     """
@@ -150,7 +155,7 @@ def end_units(
     alive = _wait_for_end(system, units, limit, beat)
     if alive:
         system.manage("kill", "--signal=SIGKILL", "--", *alive)
-        alive = _wait_for_end(system, alive, _KILLED_S, beat)
+        alive = _wait_for_end(system, alive, killed, beat)
     return {unit: f"{unit} on {host()} does not end, not even by SIGKILL" for unit in alive}
 
 

@@ -70,6 +70,20 @@ def test_stop_ends_the_tasks_and_is_recorded(tree: Tree) -> None:
     assert tree.states() == after
 
 
+def test_stop_now_does_not_wait_for_the_grace_period(tree: Tree) -> None:
+    task = make_task("worker", 0, DEAF)
+    tree.run(make_plan({**task, "unit": task["unit"].replace("500ms", "315360000s")}))
+    with tree.session("stop", **STOP) as patient:
+        wait_until(lambda: any(call.startswith("stop ") for call in tree.calls()))
+        began = time.monotonic()
+        assert tree.ask("stop", **STOP, now=True) == {"attempt": 1, "tasks": [["worker", 0]], "left": []}
+        assert 2 <= time.monotonic() - began < 15
+        assert patient.expect("stopped")["left"] == []
+    [task] = tree.states().values()
+    assert (task["state"], task["signal"]) == ("stopped", "SIGKILL")
+    assert tree.alive() == []
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_stop_leaves_the_files_of_a_start_that_began_meanwhile(begun: bool, tree: Tree) -> None:
     """Another start may use the name of a unit as soon as its task has ended."""

@@ -19,6 +19,8 @@ from ..wire import TaskName
 
 #: Seconds beyond the longest TimeoutStopSec= of the units, for ExecStopPost and systemd's own SIGKILL.
 _MORE_S = 15.0
+#: Seconds between SIGTERM and SIGKILL of a request that does not wait for the grace period.
+_NOW_S = 2.0
 #: How long to wait for another start before going on without `sweep` (s).
 _SWEEP_S = 2.0
 #: How long a port may take to be free once its process has ended.
@@ -61,7 +63,8 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         everywhere = _await_go(session, wire.Marked(attempt if record else 0, hosts))
         if whole and record and not everywhere and any(unit.live for unit in units):
             _await_guards(system, record, beat)
-    survivors = end_units(system, [unit.unit for unit in units], _limit(system, units), beat)
+    limit = _NOW_S if request.now else _limit(system, units)
+    survivors = end_units(system, [unit.unit for unit in units], limit, beat, _MORE_S)
     with reservations.lock(system, reservations.LONGEST_S, beat):
         # The next start may have written its own files under the names of units that have ended.
         ended = [unit for unit in units if unit.unit not in survivors and run_of(system, job, unit.task) == unit.run]

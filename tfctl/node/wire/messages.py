@@ -237,7 +237,7 @@ class StopRequest(NamedTuple):
     """Without ``tasks`` the whole job is stopped and marked. ``run``: stop nothing unless the attempt, or the latest
     one, is this run. ``hold``: mark the tasks, then wait for `go` before any is ended. ``reason``: why, for `events`.
     ``overdue``: the tasks have failed at the deadline of the job. ``give_up``: end only those that fail at once, and do
-    not wait for their end.
+    not wait for their end. ``now``: send SIGKILL after 2 s, whatever grace period the tasks have.
 
     node    with hold, marked, and waits for go; then beat every 5 s, then stopped
     """
@@ -250,6 +250,7 @@ class StopRequest(NamedTuple):
     reason: Optional[str] = None
     overdue: Optional[bool] = None
     give_up: Optional[bool] = None
+    now: Optional[bool] = None
 
 
 class Marked(NamedTuple):
