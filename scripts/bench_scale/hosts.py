@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 from collections.abc import Callable, Generator
 from functools import cache
@@ -235,7 +234,7 @@ def _message(line: bytes) -> wire.ClientMessage:
 def _digest_of_long(record: wire.Record) -> str:
     """Return what names the record in brief answers, as on a real host: "" if it is short."""
     if record.run not in _DIGESTS:
-        data = json.dumps(wire.encode(record)).encode()
+        data = wire.record_file(record)
         _DIGESTS[record.run] = hashlib.sha256(data).hexdigest() if len(data) > wire.LONG_RECORD else ""
     return _DIGESTS[record.run]
 

@@ -257,8 +257,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def write_record(system: System, record: wire.Record) -> None:
     """Write the attempt's record. It is on the disk then, for without it a power loss would hide the attempt."""
-    data = json.dumps(wire.encode(record), separators=(",", ":")).encode()
-    write(system.at(names.record_file(record.job, record.attempt)), data, on_disk=True)
+    write(system.at(names.record_file(record.job, record.attempt)), wire.record_file(record), on_disk=True)
 
 
 def write(path: Path, data: bytes, mode: int = 0o644, *, on_disk: bool = False) -> None:

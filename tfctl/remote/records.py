@@ -1,8 +1,14 @@
-"""The records of jobs. Each is asked for once, of one host, although all hosts of a job have it."""
+"""The records of jobs. Each is asked for once, of one host, although all hosts of a job have it.
+
+A host that sends another record than the one that it names can mislead about its own tasks only: the digest of each
+record is compared.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +22,8 @@ if TYPE_CHECKING:
 
 #: How many records to ask for at once: the length of an answer is limited.
 _AT_ONCE = 10
+#: So many hosts are asked for a record one after the other if they send another one. Then all are asked at once.
+_AT_MOST = 3
 
 
 class Records:
@@ -23,6 +31,7 @@ class Records:
 
     def __init__(self) -> None:
         self._known: dict[str, wire.Record] = {}
+        self._others: Counter[str] = Counter()  # how many hosts have sent another record, by the digest it should have
         self._asking: dict[str, threading.Lock] = {}
         self._asking_at_once = threading.Lock()
         self._lock = threading.Lock()
@@ -54,16 +63,30 @@ class Records:
                     return
                 for job in shown.jobs:
                     if digest := asked.get((job.job, job.attempt, job.run)):
-                        self._known.setdefault(digest, job.record)
+                        self._note(digest, job.record)
 
     def _record(self, connection: Connection, status: wire.BriefStatus) -> wire.Record | None:
-        if status.digest not in self._known:
+        digest = status.digest
+        if digest not in self._known and self._others[digest] < _AT_MOST:
             with self._lock:
-                asking = self._asking.setdefault(status.digest, threading.Lock())
+                asking = self._asking.setdefault(digest, threading.Lock())
             with asking:
-                if status.digest not in self._known and (record := _ask(connection, status)):
-                    self._known[status.digest] = record
-        return self._known.get(status.digest)
+                if digest not in self._known:
+                    return self._note(digest, _ask(connection, status))
+        return self._known.get(digest) or self._note(digest, _ask(connection, status))
+
+    def _note(self, digest: str, record: wire.Record | None) -> wire.Record | None:
+        """Note the record if it is the one with this digest. Return it in any case, for the host that has sent it.
+
+        Without that, a host could replace the record of a job on other hosts. It may also differ in good faith, if it
+        has fields that only a newer tfctl knows.
+        """
+        if record is None:
+            return None
+        if hashlib.sha256(wire.record_file(record)).hexdigest() != digest:
+            self._others[digest] += 1
+            return record
+        return self._known.setdefault(digest, record)
 
 
 def _ask(connection: Connection, status: wire.BriefStatus) -> wire.Record | None:

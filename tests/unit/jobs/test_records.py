@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,15 @@ from tfctl.node import wire
 from tfctl.remote.records import Records
 
 RECORD = make_record()
-STATUS = wire.BriefStatus("digits", 1, RECORD.run, "d1", None, ())
+
+
+def brief(record: wire.Record) -> wire.BriefStatus:
+    """Return what a host answers that has this record."""
+    digest = hashlib.sha256(wire.record_file(record)).hexdigest()
+    return wire.BriefStatus(record.job, 1, record.run, digest, None, ())
+
+
+STATUS = brief(RECORD)
 SHOWN = wire.Shown((), brief=(STATUS,))
 
 
@@ -99,7 +108,7 @@ def test_attempt_that_was_deleted_meanwhile_is_left_out() -> None:
 
 def test_all_records_that_an_answer_lacks_are_asked_for_at_once() -> None:
     records = [make_record(job=f"job{number}") for number in range(12)]
-    statuses = [wire.BriefStatus(each.job, 1, each.run, f"digest of {each.job}", None, ()) for each in records]
+    statuses = [brief(each) for each in records]
     whole = tuple(status.whole(record) for status, record in zip(statuses, records, strict=True))
     asked: list[str] = []
     answer = wire.Shown((), brief=tuple(statuses))
@@ -113,3 +122,30 @@ def test_a_record_that_is_missing_in_an_answer_about_several_is_asked_for_alone(
     answer = wire.Shown((), brief=(STATUS, gone))
     assert Records().whole(Connection("node1", asked), answer) == (STATUS.whole(RECORD),)  # type: ignore[arg-type]
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_host_cannot_replace_the_record_of_the_job_on_other_hosts(several: bool) -> None:
+    """``several``: it is asked for several records at once."""
+    more = brief(make_record(job="other"))
+    shown = wire.Shown((), brief=(STATUS, more) if several else (STATUS,))
+    forged = RECORD._replace(output="/srv/elsewhere")
+    asked: list[str] = []
+    records = Records()
+    liar = Connection("node1", asked, jobs=[STATUS.whole(forged), more.whole(make_record(job="other"))])
+    assert records.whole(liar, shown)[0].record == forged  # type: ignore[arg-type]
+    for name in ("node2", "node3"):
+        assert records.whole(Connection(name, asked), SHOWN) == (STATUS.whole(RECORD),)  # type: ignore[arg-type]
+    assert asked.count("node2") == 1 and "node3" not in asked
+
+
+def test_all_hosts_are_asked_at_once_when_several_have_sent_another_record() -> None:
+    """They do not wait for one another, for example because this tfctl does not know all fields of the record."""
+    forged = RECORD._replace(output="/srv/elsewhere")
+    asked: list[str] = []
+    records = Records()
+    for number in range(5):
+        liar = Connection(f"node{number}", asked, jobs=[STATUS.whole(forged)])
+        assert records.whole(liar, SHOWN)[0].record == forged  # type: ignore[arg-type]
+    assert asked == [f"node{number}" for number in range(5)]
+    assert records.whole(Connection("node9", asked), SHOWN)[0].record == RECORD  # type: ignore[arg-type]

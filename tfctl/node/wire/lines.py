@@ -32,8 +32,12 @@ def packed(record: Record) -> str:
     import base64
     import zlib
 
-    text = json.dumps(encode(record), separators=(",", ":")).encode()
-    return base64.b64encode(zlib.compress(text)).decode()
+    return base64.b64encode(zlib.compress(record_file(record))).decode()
+
+
+def record_file(record: Record) -> bytes:
+    """Return the content of the file in which hosts keep a record. Brief answers name it by its SHA-256."""
+    return json.dumps(encode(record), separators=(",", ":")).encode()
 
 
 def line_with(message: Union[Plan, Rerun], record: str) -> bytes:
