@@ -232,7 +232,7 @@ def test_refusal_of_ssh_arguments_does_not_print_a_password_in_them(end: str) ->
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["a b", "-a", "a/b", "a\u0007b", ".."])
+@pytest.mark.parametrize("name", ["a b", "-a", "a/b", "a\u0007b", "..", "a\u202eb", "a\u200bb", "a" * 256])
 def test_host_name_that_is_invalid_is_refused(name: str) -> None:
     with pytest.raises(BadFile) as caught:
         hostvars.host(Path("/hosts.ini"), name, {"ansible_host": "10.0.0.1"}, AnsibleSettings(None, {}))

@@ -43,14 +43,30 @@ def plan(sent: Plan, job: str, digest: str | None) -> None:
         raise RequestRefused(Exit.BAD_FILE, f"output {sent.output} is not a plain path", remedy)
     if len({task.name for task in sent.tasks}) != len(sent.tasks):
         raise RequestRefused(Exit.USAGE, "the plan has a task twice")
-    record = sent.record
-    if (record.job, record.attempt, record.run) != (sent.job, sent.attempt, sent.run):
-        raise RequestRefused(Exit.USAGE, "the plan's record is of another attempt")
-    if not set(fields.task_names(task.name for task in record.tasks)).issuperset(task.name for task in sent.tasks):
-        raise RequestRefused(Exit.USAGE, "the plan has a task that its record lacks")
+    _record(sent)
     for task in sent.tasks:
         _unit(sent, task)
     _guard(sent)
+
+
+def _record(sent: Plan) -> None:
+    """Check the record, which other users' commands read: they connect to its hosts, and copy its output."""
+    record = sent.record
+    if (record.job, record.attempt, record.run) != (sent.job, sent.attempt, sent.run):
+        raise RequestRefused(Exit.USAGE, "the plan's record is of another attempt")
+    if (record.output, record.code or None) != (sent.output, sent.code):
+        raise RequestRefused(Exit.USAGE, "the plan's record has another output or other code")
+    if not set(fields.task_names(task.name for task in record.tasks)).issuperset(task.name for task in sent.tasks):
+        raise RequestRefused(Exit.USAGE, "the plan has a task that its record lacks")
+    fields.match(names.STACK, record.stack, "a stack's name")
+    for task in record.tasks:
+        fields.match(names.HOST, task.host, "a host's name")
+        fields.match(names.ADDRESS, task.address, "an address")
+        fields.number(task.port, "a port", 1, 65535)
+        for gpu in task.gpus:
+            fields.match(_GPU, gpu, "a GPU")
+        if task.unit != names.unit(sent.job, *task.name):
+            raise RequestRefused(Exit.USAGE, f"{task.unit!r:.80} is not the unit of {names.task(*task.name)}")
 
 
 def _guard(sent: Plan) -> None:
@@ -64,6 +80,7 @@ def _guard(sent: Plan) -> None:
         if recorded.port:
             fields.number(recorded.port, "a port for the guard", 1024, 65535)
         fields.match(names.RUN, recorded.origin, "a run")
+        fields.match(names.ADDRESS, recorded.address, "an address")
         if recorded.head not in {task.host for task in sent.record.tasks}:
             raise RequestRefused(Exit.USAGE, "the host of the deciding guard has no task")
 

@@ -10,6 +10,11 @@ JOB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 ROLE = re.compile(r"[a-z][a-z0-9_]{0,19}")
 RUN = re.compile(r"[0-9a-f]{8}")
 STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+#: Characters that no name or address has: control characters, and those that are invisible or turn text around.
+_UNSEEN = r"\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+#: An inventory's name of a host, and an address. Neither may look like an option or contain a separator.
+HOST = re.compile(rf"(?!-|\.{{1,2}}$)[^\s{_UNSEEN}/,]{{1,255}}")
+ADDRESS = re.compile(rf"""(?!-)[^\s{_UNSEEN}'`"$\\;&<>|(){{}},/]{{1,255}}""")
 #: Output directories: paths that a unit can quote without escapes.
 OUTPUT = re.compile(r"/[A-Za-z0-9._/@+=:,-]{1,200}")
 #: A directory of the packages of a requirements file.

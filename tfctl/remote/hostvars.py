@@ -12,11 +12,9 @@ from tfctl.errors import BadFile
 from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, TRANSPORTS, Host, Ssh, local_paths
 from tfctl.model.ports import port_range
 from tfctl.model.text import stack_name
+from tfctl.node.names import ADDRESS, HOST
 from tfctl.remote.ansible_cfg import AnsibleSettings, Setting
 
-# Neither a name nor an address may look like an option of ssh or contain a separator of lists or lines.
-_NAME = re.compile(r"(?!-|\.{1,2}$)[^\s\x00-\x1f\x7f-\x9f/,]+")
-_ADDRESS = re.compile(r"""(?!-)[^\s\x00-\x1f\x7f-\x9f'`"$\\;&<>|(){},/]+""")
 #: A template of Jinja, or its beginning.
 _TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -27,7 +25,7 @@ _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_a
 
 def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: AnsibleSettings) -> Host:
     """Return the Host ``name``. As in Ansible, ansible.cfg and the environment give the defaults. Raises BadFile."""
-    if not _NAME.fullmatch(name):
+    if not HOST.fullmatch(name):
         raise BadFile(
             f"{inventory}: no host can be called {name!r}", "give it another name, and its address as ansible_host"
         )
@@ -81,7 +79,7 @@ class _Variables:
     def address(self, *names: str) -> str | None:
         """Return a host name or IP address."""
         text = self.text(*names)
-        if text is not None and not _ADDRESS.fullmatch(text):
+        if text is not None and not ADDRESS.fullmatch(text):
             raise self._bad(names[0], f"{text!r} is not the address of a host")
         if text is not None and re.fullmatch(r"[^:]+:[0-9]+", text):
             raise self._bad(names[0], f"{text!r} holds a port", "write it as ansible_port")
@@ -103,7 +101,7 @@ class _Variables:
         return text
 
     def address_of(self, name: str) -> str:
-        if not _ADDRESS.fullmatch(name):
+        if not ADDRESS.fullmatch(name):
             raise self._bad("ansible_host", f"is missing, and {name!r} is not the address of a host")
         return name
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_tree import ACCOUNT, Tree, free_port, make_plan, make_task, refused, request, reserve, sh, tarball
+from node_tree import ACCOUNT, RUN, Tree, free_port, make_plan, make_task, refused, request, reserve, sh, tarball
 
 from tfctl.model.text import output_path
 from tfctl.node import code, names, sockets, wire
@@ -328,3 +328,44 @@ def test_a_session_ends_with_the_first_request_that_is_refused(tree: Tree) -> No
         session.say(request("logs", job="digits", more=True))
         assert session.expect("error")["exit"] == Exit.NOT_FOUND
         assert session.process.wait(10) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("output",), "/home/alice", "has another output or other code"),
+        (("output",), "/srv/tfctl/digits/", "has another output or other code"),
+        (("code",), "0" * 64, "has another output or other code"),
+        (("run",), "89abcdef", "is of another attempt"),
+        (("stack",), "../tf2.15", "is not a stack's name"),
+        (("tasks", 0, "host"), "x\u202ey", "is not a host's name"),
+        (("tasks", 0, "host"), "-oProxyCommand=id", "is not a host's name"),
+        (("tasks", 0, "host"), "..", "is not a host's name"),
+        (("tasks", 0, "host"), "a/b", "is not a host's name"),
+        (("tasks", 0, "host"), "a\u200bb", "is not a host's name"),
+        (("tasks", 0, "host"), "a\nb", "is not a host's name"),
+        (("tasks", 0, "host"), "a" * 256, "is not a host's name"),
+        (("tasks", 0, "address"), "a b", "is not an address"),
+        (("tasks", 0, "address"), "$(id)", "is not an address"),
+        (("tasks", 0, "address"), "-v", "is not an address"),
+        (("tasks", 0, "port"), 0, "is not a port"),
+        (("tasks", 0, "gpus"), ["a;b"], "is not a GPU"),
+        (("tasks", 0, "unit"), "ssh.service", "is not the unit of worker/0"),
+        (("guard", "address"), "10.9.0.1;id", "is not an address"),
+    ],
+)
+def test_start_is_refused_for_a_record_with_a_value_that_other_commands_would_obey(
+    place: tuple[str | int, ...], value: object, said: str, tree: Tree
+) -> None:
+    plan = make_plan()
+    guard = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": RUN, "lease": 600, "max_attempts": 2}
+    plan = {**plan, "guard": {"key": 64 * "0"}, "record": {**plan["record"], "guard": guard}}
+    *outer, last = place
+    within = plan["record"]
+    for key in outer:
+        within = within[key]
+    within[last] = value
+    with tree.start() as session:
+        error = refused(session, plan)
+    assert (error["exit"], said in error["message"]) == (2, True), error
+    assert tree.files() == []
