@@ -9,7 +9,7 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import code, disks, fields, gpus, guards, jobstore, names, reservations, sockets, unitfile
@@ -17,7 +17,7 @@ from .exits import Exit
 from .restart_files import stack_of
 from .session import RequestRefused
 from .system import PROVISION, System, host
-from .units import InstalledUnit, installed_units
+from .units import InstalledUnit, installed_units, live_units
 from .wire import Plan, PlannedTask
 
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
@@ -126,7 +126,7 @@ def programs(system: System, plan: Plan) -> None:
 
 
 def free(system: System, plan: Plan) -> None:
-    """Check that the job's name, ports and GPUs are free. Call under tfctl.node.reservations.lock.
+    """Check that the job's name, ports, GPUs and output are free. Call under tfctl.node.reservations.lock.
 
     Raises StillGuarded if only the guard of the job keeps it from being started.
     """
@@ -135,7 +135,8 @@ def free(system: System, plan: Plan) -> None:
             remedy = f"stop it first: tfctl stop {plan.job}"
             raise RequestRefused(Exit.BUSY, f"{unit} runs on {host()} already", remedy, retry=False)
     _names_free(system, plan)
-    held = reservations.held(system)
+    units = live_units(system)
+    held = reservations.held(system, units)
     if plan.job in held.starting:
         what = f"another start of job {plan.job} is in progress on {host()}"
         raise RequestRefused(Exit.BUSY, what, "try again", retry=True)
@@ -145,6 +146,7 @@ def free(system: System, plan: Plan) -> None:
     _guard_gone(system, plan)
     _ports_free(ports(plan), held)
     _gpus_free(system, [gpu for task in plan.tasks for gpu in task.gpus], held)
+    _output_apart(system, plan, reservations.outputs(system, units))
 
 
 def still_free(system: System, ended: Sequence[InstalledUnit]) -> None:
@@ -234,6 +236,31 @@ def _output_allowed(system: System, output: str) -> None:
         Exit.PREFLIGHT, f"output {output} is outside the directories that {host()} allows: {', '.join(roots)}",
         "choose a directory inside one of them, or set tfctl_output_roots in the inventory and " + PROVISION,
     )  # fmt: skip
+
+
+def _output_apart(system: System, plan: Plan, outputs: Mapping[str, str]) -> None:
+    """Check that the output is not below that of another job, or above it.
+
+    The tasks of the outer job could replace the inner directory by a link to a place to which they cannot write.
+    systemd follows it (ReadWritePaths=) whenever it starts a unit of the inner job. ``outputs``: by job.
+    """
+    for job, other in outputs.items():
+        if job != plan.job and (inner := _inner(system, plan.output, other)):
+            below = "is below" if inner == plan.output else "contains"
+            what = f"output {plan.output} {below} {other}, the output of job {job}, which runs on {host()}"
+            remedy = f"choose a directory beside it, or stop that job first: tfctl stop {job}"
+            raise RequestRefused(Exit.BUSY, what, remedy, retry=False)
+
+
+def _inner(system: System, one: str, other: str) -> str:
+    """Return which of two different directories is below the other one, as they are written or with links resolved, or
+    an empty string."""
+    resolved = (os.path.realpath(system.at(one)), os.path.realpath(system.at(other)))
+    for here, there in ((one, other), resolved):
+        common = posixpath.commonpath([here, there])
+        if here != there and common in (here, there):
+            return other if common == here else one
+    return ""
 
 
 def _packages(system: System, path: str) -> None:

@@ -34,7 +34,7 @@ _MEANINGS = {
     Exit.USAGE: "invalid command line",
     Exit.BAD_FILE: "invalid job file or inventory",
     Exit.UNREACHABLE: "a host does not answer, or cannot be trusted",
-    Exit.BUSY: "busy: the job exists, a job runs on the host, or a port or GPU is taken",
+    Exit.BUSY: "busy: the job exists, a job runs on the host, or a port, a GPU or a directory is taken",
     Exit.UNDONE: "tasks had been started and were stopped again, because not all could be started",
     Exit.NOT_FOUND: "no such job, task, host or lab",
     Exit.PREFLIGHT: "a host does not meet the requirements",

@@ -194,6 +194,12 @@ def installed(system: System, job: str) -> list[str]:
     return [unit for unit in units if (system.at(names.UNITS) / unit).exists()]
 
 
+def jobs(system: System) -> list[str]:
+    """Return the jobs whose guard has a file here."""
+    found = (names.GUARD_SERVICE.fullmatch(name) for name in jobstore.listing(system.at(names.UNITS)))
+    return [match.group(1) for match in found if match]
+
+
 def of_jobs(system: System, jobs: Iterable[str]) -> dict[str, str]:
     """Return those guard services of these jobs that have files, each with its job."""
     here = set(jobstore.listing(system.at(names.UNITS)))

@@ -99,6 +99,10 @@ def guard(job: str) -> str:
     return f"the guard of job {job}"
 
 
+#: The name of `guard_service`, which contains that of the job.
+GUARD_SERVICE = re.compile(rf"tfctlguard-({JOB.pattern})\.service")
+
+
 def guard_service(job: str) -> str:
     """Return the unit of the job's guard. It is not one of the job's own units: neither their drop-in nor the job's
     slice applies to it."""

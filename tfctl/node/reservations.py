@@ -134,6 +134,20 @@ def held(system: System, known: list[InstalledUnit] | None = None) -> Held:
     return found
 
 
+def outputs(system: System, units: Sequence[InstalledUnit]) -> dict[str, str]:
+    """Return the output directory of each job that runs here, whose guard does, or that is being started.
+
+    ``units``: the live units.
+    """
+    found = {}
+    for job in {*(unit.job for unit in units), *guards.jobs(system)}:
+        record = jobstore.record(system, job, jobstore.latest(system, job))
+        if record is not None:
+            found[job] = record.output
+    found.update((one.job, one.output) for one in live(system))
+    return found
+
+
 def require_started(system: System, job: str, attempt: int) -> None:
     """Raise RequestRefused if that attempt is still being started."""
     by = next((one.by for one in live(system) if (one.job, one.attempt) == (job, attempt)), None)

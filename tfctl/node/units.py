@@ -14,7 +14,6 @@ from .system import System, host
 from .wire import TaskName
 
 _UNIT = re.compile(rf"tfctl-({names.JOB.pattern})-({names.ROLE.pattern})-(0|[1-9][0-9]{{0,6}})\.service")
-_GUARD = re.compile(rf"tfctlguard-({names.JOB.pattern})\.service")
 #: Seconds for the kernel to end what was killed.
 _KILLED_S = 5.0
 #: Seconds to wait for a failed unit's ExecStopPost.
@@ -68,14 +67,16 @@ def live_units(system: System) -> list[InstalledUnit]:
 def jobs_with_live_units(system: System) -> set[str]:
     """Return the jobs of which a task or the guard runs, starts, ends or is about to start. Raises RequestRefused."""
     return {
-        match.group(1) for unit in _live_or_queued(system) if (match := _UNIT.fullmatch(unit) or _GUARD.fullmatch(unit))
+        match.group(1)
+        for unit in _live_or_queued(system)
+        if (match := _UNIT.fullmatch(unit) or names.GUARD_SERVICE.fullmatch(unit))
     }
 
 
 def _live_or_queued(system: System) -> set[str]:
     """Return the units of tasks and guards that have a file and run, start, end or are about to start."""
     here = jobstore.listing(system.at(names.UNITS))
-    installed = {name for name in here if _UNIT.fullmatch(name) or _GUARD.fullmatch(name)}
+    installed = {name for name in here if _UNIT.fullmatch(name) or names.GUARD_SERVICE.fullmatch(name)}
     return installed.intersection(system.live_or_queued()) if installed else installed
 
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import pwd
 import socket
 import sys
 from collections.abc import Callable
@@ -13,7 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_tree import ACCOUNT, RUN, Tree, free_port, make_plan, make_task, refused, request, reserve, sh, tarball
+from node_tree import (
+    ACCOUNT,
+    RUN,
+    Tree,
+    free_port,
+    make_plan,
+    make_task,
+    refused,
+    request,
+    reserve,
+    sh,
+    tarball,
+    wait_until,
+)
 
 from tfctl.model.text import output_path
 from tfctl.node import code, names, sockets, wire
@@ -369,3 +383,54 @@ def test_start_is_refused_for_a_record_with_a_value_that_other_commands_would_ob
         error = refused(session, plan)
     assert (error["exit"], said in error["message"]) == (2, True), error
     assert tree.files() == []
+
+
+@pytest.mark.parametrize("going", ["running", "starting", "awaiting its next attempt"])
+@pytest.mark.parametrize(
+    ("there", "wanted", "said"),
+    [
+        ("/srv/tfctl/a", "/srv/tfctl/a/b", "is below /srv/tfctl/a, the output of job other"),
+        ("/srv/tfctl/a/b/c", "/srv/tfctl/a", "contains /srv/tfctl/a/b/c, the output of job other"),
+        ("/srv/tfctl/a", "/srv/tfctl/link/b", "is below /srv/tfctl/a, the output of job other"),
+        ("/srv/tfctl/link/b", "/srv/tfctl/a", "contains /srv/tfctl/link/b, the output of job other"),
+        ("/srv/tfctl/a", "/srv/tfctl/a", ""),
+        ("/srv/tfctl/a", "/srv/tfctl/link", ""),
+        ("/srv/tfctl/a", "/srv/tfctl/ab", ""),
+        ("/srv/tfctl/a/b", "/srv/tfctl/a/c", ""),
+    ],
+)
+def test_start_is_refused_for_an_output_within_that_of_another_job_that_goes_on(
+    going: str, there: str, wanted: str, said: str, tree: Tree
+) -> None:
+    """Its tasks could replace the inner directory by a link, which systemd would follow."""
+    (tree / "srv/tfctl/link").symlink_to("a")
+    (tree / "srv/tfctl/a").mkdir()
+    os.chown(tree / "srv/tfctl/a", pwd.getpwnam(ACCOUNT).pw_uid, -1)
+    over = sh("exit 0")
+    plan = make_plan(make_task(job="other", output=there, command=over), job="other", output=there)
+    with tree.start("other") as session:
+        if going == "running":
+            plan = make_plan(job="other", output=there)
+            tree.run(plan)
+        elif going == "starting":
+            reserve(session, plan)
+        else:
+            tree.run(plan)
+            (tree / names.UNITS / names.guard_service("other")).write_text("")
+        with tree.start() as own:
+            mine = make_plan(make_task(output=wanted), output=wanted)
+            if said:
+                error = refused(own, mine)
+                assert (error["exit"], error["retry"]) == (5, False)
+                assert f"output {wanted} {said}, which runs on " in error["message"]
+                assert error["remedy"].endswith("beside it, or stop that job first: tfctl stop other")
+            else:
+                reserve(own, mine)
+
+
+def test_an_output_within_that_of_a_job_that_is_over_is_free(tree: Tree) -> None:
+    tree.run(make_plan(make_task(job="other", output="/srv/tfctl/a", command=sh("exit 0")), job="other",
+                       output="/srv/tfctl/a"))  # fmt: skip
+    wait_until(lambda: tree.alive() == [])
+    with tree.start() as session:
+        reserve(session, make_plan(make_task(output="/srv/tfctl/a/b"), output="/srv/tfctl/a/b"))
