@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from fake_manager import DROP_IN, Manager, directives, read
+from fake_manager import DROP_IN, Manager, read
 from fake_supervisor import environment_of, seconds
 
 
@@ -40,10 +40,11 @@ def _run(manager: Manager, name: str, unit: dict[str, str]) -> str:
     if "EnvironmentFile" in unit:
         environment = environment_of(manager, unit)
     else:
-        # Each Environment= adds to the ones before, so that of the drop-in does not replace that of the unit.
-        own = directives(read(f"{manager.tree}/run/systemd/system/{name}") or "")
-        key, _, value = shlex.split(own["Environment"])[0].partition("=")
-        environment = {key: ":".join(f"{manager.tree}{folder}" for folder in value.split(":"))}
+        # Each Environment= adds to the ones before.
+        lines = (read(f"{manager.tree}/run/systemd/system/{name}") or "").splitlines()
+        words = [line.partition("=")[2] for line in lines if line.startswith("Environment=")]
+        own = dict(shlex.split(word)[0].split("=", 1) for word in words)
+        environment = {"PATH": ":".join(f"{manager.tree}{folder}" for folder in own["PATH"].split(":"))}
     outputs = [os.open(manager.at(unit[key].removeprefix("file:")), os.O_WRONLY)
                for key in ("StandardOutput", "StandardError")]  # fmt: skip
     words = [word.encode().decode("unicode_escape").encode("latin-1").decode() if "\\x" in word else word

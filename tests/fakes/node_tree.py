@@ -327,6 +327,13 @@ def refused(session: Session, plan: Mapping[str, Any], code: bytes | None = None
     return dict(session.expect("refused")["error"])
 
 
+def restrictions(section: str) -> str:
+    """Return the lines of a section of the drop-in, which each unit repeats."""
+    (found,) = [part for part in DROP_IN.read_text().split("[") if part.startswith(f"{section}]")]
+    lines = found.splitlines()[1:]
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith("#"))
+
+
 def make_task(
     role: str = "worker", index: int = 0, command: Sequence[str] = STAY, *, job: str = "digits", attempt: int = 1,
     run: str = RUN, ports: Sequence[int] = (), gpus: Sequence[str] = (), env: str = "",
@@ -336,7 +343,8 @@ def make_task(
     words = " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"' for word in command)
     paths = " ".join(f'"{path}"' for path in names.writable(job, attempt, output))
     unit = (
-        f"[Unit]\nDescription=tfctl {job} {role}/{index}\nStartLimitIntervalSec=infinity\nStartLimitBurst=4\n\n"
+        f"[Unit]\nDescription=tfctl {job} {role}/{index}\nStartLimitIntervalSec=infinity\nStartLimitBurst=4\n"
+        f"{restrictions('Unit')}\n"
         f"[Service]\nType=exec\nSlice={names.job_slice(job)}\nEnvironmentFile={names.env_file(job, role, index)}\n"
         f"UnsetEnvironment=http_proxy https_proxy\nWorkingDirectory={names.code_dir(job, attempt)}\n"
         f"ExecStartPre=-{names.NOTE_PROGRAM} begin {names.task_dir(job, attempt, role, index)} %b\n"
@@ -344,7 +352,7 @@ def make_task(
         f"ExecStop=-{names.NOTE_PROGRAM} stop {names.task_dir(job, attempt, role, index)}\n"
         f"ExecStopPost={names.END_PROGRAM} {names.task_dir(job, attempt, role, index)}\n{service}"
         f"KillMode=mixed\nTimeoutStopSec=500ms\nReadWritePaths={paths}\n"
-        f"LogExtraFields=TFCTL_RUN={run}\nSyslogIdentifier={role}/{index}\n\n"
+        f"LogExtraFields=TFCTL_RUN={run}\nSyslogIdentifier={role}/{index}\n{restrictions('Service')}\n"
         f"[X-Tfctl]\nPorts={names.port_list(ports)}\nGpus={' '.join(gpus)}\n"
         + (f"Deadline={deadline}\n" if deadline else "")
     )

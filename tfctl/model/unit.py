@@ -1,4 +1,4 @@
-"""Render a task's unit. Settings that every unit shares are in the node's drop-in (10-tfctl.conf)."""
+"""Render a task's unit. It contains the lines of the drop-in that restricts all tasks (tfctl.node.unitfile)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfctl.model import env, masking, shell
 from tfctl.model.job import Job
 from tfctl.model.task import Task
 from tfctl.model.text import unit_word
-from tfctl.node import names
+from tfctl.node import names, unitfile
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -37,7 +37,13 @@ def text(job: Job, task: Task, own: Mapping[str, str], masked: bool = False) -> 
         writable=" ".join(f'"{path}"' for path in names.writable(job.name, job.attempt, job.layout.output)),
         ports=names.port_list([task.port]),
         gpus=" ".join(task.gpus or ()),
+        restrictions=_restrictions(),
     )
+
+
+@cache
+def _restrictions() -> Mapping[str, str]:
+    return {section: "\n".join(lines) for section, lines in unitfile.restrictions().items()}
 
 
 @cache

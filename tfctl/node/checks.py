@@ -18,7 +18,7 @@ from .restart_files import stack_of
 from .session import RequestRefused
 from .system import PROVISION, System, host
 from .units import InstalledUnit, installed_units, live_units
-from .wire import Plan, PlannedTask
+from .wire import Plan, PlannedTask, Record
 
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 
@@ -207,6 +207,19 @@ def drop_in(system: System) -> None:
     found = _content(system.at(names.DROP_IN))
     if found is None or found not in [_content(path) for path in shipped]:
         raise RequestRefused(Exit.PREFLIGHT, f"{names.DROP_IN} on {host()} is not the one of this version", PROVISION)
+
+
+def installed(system: System, record: Record, unit: InstalledUnit) -> None:
+    """Check the unit file of a task that is about to be started again: it is one that this version renders."""
+    text = (_content(system.at(names.unit_file(unit.job, *unit.task))) or b"").decode("utf-8", "replace")
+    try:
+        unitfile.check(
+            unitfile.as_rendered(text), job=unit.job, attempt=record.attempt, run=record.run, role=unit.task[0],
+            index=unit.task[1], output=record.output, ports=unit.ports, gpus=unit.gpus,
+        )  # fmt: skip
+    except unitfile.NotAllowed as error:
+        what = f"the unit of {names.task(*unit.task)} on {host()} is not one of this version: {error}"
+        raise RequestRefused(Exit.PREFLIGHT, what, f"restart the whole job: tfctl restart {unit.job}") from None
 
 
 def _content(path: Path) -> bytes | None:

@@ -178,7 +178,7 @@ def undo(system: System, reservation: Reservation) -> None:
     the units may still run: the reservation stays, and the next `sweep` tries again.
     """
     job, run = reservation.job, reservation.run
-    ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(system, job, task) == run}
+    ours = {names.unit(job, *task): task for task in reservation.tasks if _is_of_run(system, job, task, run)}
     complete = False
     with contextlib.suppress(RequestRefused, OSError):
         if reservation.guard:
@@ -195,6 +195,13 @@ def undo(system: System, reservation: Reservation) -> None:
         system.at(names.job_dir(job)).rmdir()
     if complete:
         keep(system, reservation)
+
+
+def _is_of_run(system: System, job: str, task: TaskName, run: str) -> bool:
+    """Return whether the files of a task are those of this run. If somebody has removed its unit, nobody else's
+    environment file can be there."""
+    found = run_of(system, job, task)
+    return found == run or (not found and system.at(names.env_file(job, *task)).exists())
 
 
 def undo_preparation(system: System, reservation: Reservation) -> None:

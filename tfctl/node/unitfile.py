@@ -1,12 +1,17 @@
 """Validation of a task's unit file. Its text comes from the client, and systemd acts on it as root.
 
 A unit is accepted if every line is allowed and in its exact form, and rejected otherwise. Nothing is repaired.
+
+The lines of the drop-in 10-tfctl.conf, which no job can change, are also in each unit: the unit restricts its task
+without the drop-in too, whoever starts it.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from . import names
@@ -50,6 +55,7 @@ def check(
     notes = {key: re.escape(value) for key, value in _notes(job, attempt, role, index).items()}
     allowed = {**_OPTIONAL, "Service": {**_OPTIONAL["Service"], **notes}}
     seen: set[tuple[str, str]] = set()
+    shared: dict[str, list[str]] = {name: [] for name in restrictions()}
     section = ""
     for number, line in enumerate(text.split("\n"), 1):
         if any(ord(char) < 32 or 127 <= ord(char) < 160 or ord(char) in (0x2028, 0x2029) for char in line):
@@ -61,6 +67,9 @@ def check(
             seen.add((section, ""))
         elif line:
             key, _, value = line.partition("=")
+            if key in _keys(section):
+                shared[section].append(line)
+                continue
             form = {**allowed.get(section, {}), **required.get(section, {})}.get(key)
             if form is None or (section, key) in seen:
                 raise NotAllowed(f"line {number}: {key[:60]} is not allowed here")
@@ -70,6 +79,29 @@ def check(
     missing = [key for name, keys in required.items() for key in keys if (name, key) not in seen]
     if missing:
         raise NotAllowed(f"{', '.join(missing)} is missing")
+    for name, lines in restrictions().items():
+        if (*shared[name],) != lines:
+            found = shared[name]
+            other = next((line for line in (*lines, *found) if line not in lines or line not in found), "their order")
+            raise NotAllowed(f"its restrictions are not those of {Path(names.DROP_IN).name}: {other[:200]}")
+
+
+@functools.cache
+def restrictions() -> Mapping[str, tuple[str, ...]]:
+    """Return the lines of the drop-in of all tasks by section. They are also lines of each unit, in the same order."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in Path(__file__).with_name(Path(names.DROP_IN).name).read_text("utf-8").splitlines():
+        if line.startswith("["):
+            lines = found.setdefault(line[1:-1], [])
+        elif line and not line.startswith("#"):
+            lines.append(line)
+    return {section: tuple(each) for section, each in found.items()}
+
+
+@functools.cache
+def _keys(section: str) -> frozenset[str]:
+    return frozenset(line.partition("=")[0] for line in restrictions().get(section, ()))
 
 
 class UnitFacts(NamedTuple):
@@ -94,14 +126,36 @@ def facts(text: str) -> UnitFacts:
 
 
 def renewed(text: str, *, job: str, attempt: int, run: str, role: str, index: int, output: str) -> str:
-    """Return the unit's text for another attempt: replace the lines that depend on the attempt."""
+    """Return the unit's text for another attempt: replace the lines that depend on the attempt, and the restrictions,
+    which an upgrade may have changed."""
     lines = {
         "Type": "exec",
         **_notes(job, attempt, role, index),
         **_of_attempt(job, attempt, run, role, index, output),
     }
-    parts = (line.partition("=") for line in text.split("\n"))
-    return "\n".join(f"{key}={lines[key]}" if key in lines else f"{key}{sign}{value}" for key, sign, value in parts)
+    found: list[str] = []
+    section = ""
+    for line in text.split("\n"):
+        key = line.partition("=")[0]
+        if line.startswith("["):
+            section = line[1:-1]
+        if key in _keys(section):
+            continue
+        if not line:
+            found += restrictions().get(section, ())
+            section = ""
+        found.append(f"{key}={lines[key]}" if key in lines else line)
+    return "\n".join(found)
+
+
+def installable(text: str, *, sees_execution: bool) -> str:
+    """Return the text to install. ``sees_execution``: whether systemd may use Type=exec (tfctl.node.system)."""
+    return text if sees_execution else text.replace("\nType=exec\n", "\nType=simple\n")
+
+
+def as_rendered(text: str) -> str:
+    """Return the text of an installed unit as it was before `installable`."""
+    return text.replace("\nType=simple\n", "\nType=exec\n")
 
 
 def word(text: str) -> str:

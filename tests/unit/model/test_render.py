@@ -6,6 +6,7 @@ tfctl render tests/golden/CASE/job.yaml --to DIR, then compare DIR with tests/go
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,18 +53,42 @@ def test_files_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
         assert (tmp_path / "out" / path).read_bytes() == (case / "expected" / path).read_bytes()
 
 
+@pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_rendered_units_are_hardened(case: str, tmp_path: Path) -> None:
-    """systemd-analyze(1) security: 2.0 or better, with the drop-in beside the unit."""
+def test_rendered_units_are_hardened(case: str, alone: bool, tmp_path: Path) -> None:
+    """systemd-analyze(1) security: 2.0 or better, with the drop-in beside the unit and without it."""
     tool = shutil.which("systemd-analyze")
     assert tool, "systemd-analyze is missing (on Debian: apt-get install systemd)"
     assert run(["render", str(GOLDEN / case / "job.yaml"), "--to", str(tmp_path)]) == 0
+    for drop_in in tmp_path.glob("*/*/10-tfctl.conf") if alone else ():
+        drop_in.unlink()
     for unit in tmp_path.glob("*/*.service"):
         done = subprocess.run(
             [tool, "security", "--offline=yes", "--threshold=20", "--no-pager", str(unit)],
             capture_output=True, text=True, timeout=30,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-300:] + done.stderr
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rendered_units_have_all_lines_of_the_drop_in(case: str, tmp_path: Path) -> None:
+    """In each section the same lines, in the same order, and no other line with one of these keys."""
+    assert run(["render", str(GOLDEN / case / "job.yaml"), "--to", str(tmp_path)]) == 0
+    shared = sections(DROP_IN.read_text())
+    assert "User=tfctl" in shared["Service"] and "NoNewPrivileges=yes" in shared["Service"]
+    for unit in tmp_path.glob("*/*.service"):
+        for section, lines in sections(unit.read_text()).items():
+            keys = {line.partition("=")[0] for line in shared.get(section, [])}
+            assert [line for line in lines if line.partition("=")[0] in keys] == shared.get(section, [])
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """Return the settings of each section of a unit or a drop-in."""
+    found: dict[str, list[str]] = {}
+    for part in re.split(r"^(?=\[)", text, flags=re.MULTILINE)[1:]:
+        head, *lines = part.splitlines()
+        found[head.strip("[]")] = [line for line in lines if line and not line.startswith("#")]
+    return found
 
 
 def files(folder: Path) -> set[str]:

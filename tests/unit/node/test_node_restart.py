@@ -61,6 +61,31 @@ def test_restart_leaves_a_task_of_another_run_alone(tree: Tree) -> None:
     assert (tree.states()["worker/0"]["state"], tree.states()["worker/0"]["restarts"]) == ("running", 0)
 
 
+@pytest.mark.parametrize("what", ["the drop-in is gone", "the drop-in is another", "the unit has another user"])
+def test_restart_is_refused_when_what_restricts_the_task_has_changed(what: str, tree: Tree) -> None:
+    tree.run(make_plan())
+    before = tree.wait_for("worker/0", "running")
+    drop_in, unit = tree / names.DROP_IN, tree / names.unit_file("digits", "worker", 0)
+    if what == "the drop-in is gone":
+        drop_in.unlink()
+    else:
+        changed = unit if "unit" in what else drop_in
+        changed.write_text(changed.read_text().replace("User=tfctl", "User=root"))
+    error = one(tree, "worker", 0)
+    assert error["exit"] == 8
+    assert ("10-tfctl.conf" in error["message"], "tfctl restart digits" in error["remedy"]) == (True, "unit" in what)
+    assert not [call for call in tree.calls() if call.startswith(("restart ", "reset-failed tfctl-digits-worker"))]
+    assert tree.states()["worker/0"] == before
+
+
+def test_a_task_stays_restricted_by_its_unit_when_systemd_starts_it_again_without_the_drop_in(tree: Tree) -> None:
+    """fake_systemctl reads the files again whenever a unit is started, as systemd does after a daemon-reload."""
+    tree.run(make_plan())
+    unit = (tree / names.unit_file("digits", "worker", 0)).read_text().splitlines()
+    lines = [line for line in DROP_IN.read_text().splitlines() if line and not line.startswith(("#", "["))]
+    assert len(lines) > 30 and [line for line in unit if line in lines] == lines
+
+
 def test_restart_of_a_failed_task_resets_its_restart_count(tree: Tree) -> None:
     task = make_task(command=sh("test -e again && exec sleep 600; exit 7"))
     tree.run(make_plan(task))

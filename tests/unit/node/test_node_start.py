@@ -214,6 +214,37 @@ def test_start_is_undone_when_its_client_dies_while_units_start(tree: Tree) -> N
     assert not (tree / "var/lib/tfctl/jobs/digits").exists()
 
 
+UNIT = "run/systemd/system/tfctl-digits-worker-0.service"
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "other", "said"),
+    [
+        (names.DROP_IN, "", "", "10-tfctl.conf on "),
+        (names.DROP_IN, "User=tfctl\n", "User=root\n", "10-tfctl.conf on "),
+        (UNIT, "", "", f"{UNIT} on "),
+        (UNIT, "NoNewPrivileges=yes\n", "", f"{UNIT} on "),
+        (UNIT, "User=tfctl\n", "User=root\n", f"{UNIT} on "),
+    ],
+)
+def test_start_is_undone_when_the_drop_in_or_a_unit_has_changed_since_it_reserved(
+    file: str, line: str, other: str, said: str, tree: Tree
+) -> None:
+    """An empty line: the file is removed."""
+    path = tree / file
+    with tree.start() as session:
+        reserve(session, make_plan())
+        if line:
+            path.write_text(path.read_text().replace(line, other))
+        else:
+            path.unlink()
+        error = session.ask("go", "undone")["error"]
+        assert (error["exit"], said in error["message"]) == (6, True), error
+        assert error["remedy"] in ("run: tfctl provision INVENTORY --tags job_host", "start again")
+    assert not [call for call in tree.calls() if call.startswith("start ")]
+    assert tree.files() == ["run/tfctl/lock"]
+
+
 def test_start_is_undone_however_deep_the_directories_are_that_its_task_has_made(tree: Tree) -> None:
     with tree.start() as session:
         reserve(session, make_plan())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from node_tree import DROP_IN, make_task
+from node_tree import DROP_IN, make_task, restrictions
 
 from tfctl.node import names, unitfile
 
@@ -20,12 +20,12 @@ THIS: dict[str, Any] = {
     "job": "digits-ps", "attempt": 3, "run": "00000000", "role": "worker", "index": 0, "output": "/srv/tfctl/digits-ps",
     "ports": [2222, 2223], "gpus": ["GPU-a"],
 }  # fmt: skip
-UNIT = """\
+UNIT = f"""\
 [Unit]
 Description=tfctl digits-ps worker/0
 StartLimitIntervalSec=infinity
 StartLimitBurst=4
-
+{restrictions("Unit")}
 [Service]
 Type=exec
 Slice=tfctl-digits_ps.slice
@@ -45,13 +45,17 @@ SyslogIdentifier=worker/0
 MemoryMax=16G
 MemorySwapMax=0
 CPUQuota=50%
-
+{restrictions("Service")}
 [X-Tfctl]
 Ports=2222 2223
 Gpus=GPU-a
 Deadline=43200
 """
 LINES = UNIT.splitlines()
+COMMAND, END, WRITABLE = (
+    next(line for line in LINES if line.startswith(f"{key}="))
+    for key in ("ExecStart", "ExecStopPost", "ReadWritePaths")
+)
 #: Directives that would hand root, or another's files, to whoever writes the unit.
 HARMFUL = [
     "User=root", "ExecStart=+/bin/sh -c id", "ExecStartPre=/bin/true", "ExecStartPre=+/bin/sh", "ExecStopPost=+/bin/sh",
@@ -128,12 +132,20 @@ def test_a_word_of_a_command_is_quoted_without_changing_it(text: str) -> None:
         ("CPUQuota=50%", "CPUQuota="),
         ("CPUQuota=50%", "CPUQuota=0%"),
         ("CPUQuota=50%", "CPUQuota=0.5"),
-        (LINES[18], LINES[18] + ' "/etc"'),
-        (LINES[18], LINES[18].replace("/home", "")),
-        (LINES[12], LINES[12].replace("=/usr", "=+/usr")),
-        (LINES[12], LINES[12].replace("=/usr", "=-/usr")),
-        (LINES[12], LINES[12].replace("worker-0", "worker-1")),
-        *((LINES[11], f"ExecStart={value}") for value in COMMANDS),
+        ("\nUser=tfctl\n", "\nUser=root\n"),
+        ("\nUser=tfctl\nGroup=tfctl\n", "\nGroup=tfctl\nUser=tfctl\n"),
+        ("SupplementaryGroups=\n", "SupplementaryGroups=root\n"),
+        ("Environment=HOME=", "Environment=LD_PRELOAD=/x HOME="),
+        ("NoNewPrivileges=yes", "NoNewPrivileges=no"),
+        ("CapabilityBoundingSet=\n", "CapabilityBoundingSet=CAP_SYS_ADMIN\n"),
+        ("SystemCallFilter=@system-service", "SystemCallFilter=@system-service @mount"),
+        ("DeviceAllow=char-nvidia* rw", "DeviceAllow=char-nvidia* rw\nDeviceAllow=/dev/sda rw"),
+        (WRITABLE, WRITABLE + ' "/etc"'),
+        (WRITABLE, WRITABLE.replace("/home", "")),
+        (END, END.replace("=/usr", "=+/usr")),
+        (END, END.replace("=/usr", "=-/usr")),
+        (END, END.replace("worker-0", "worker-1")),
+        *((COMMAND, f"ExecStart={value}") for value in COMMANDS),
     ],
 )
 def test_a_line_in_another_form_is_not_taken(line: str, other: str) -> None:
@@ -181,14 +193,34 @@ def test_unit_file_contains_its_ports_and_gpus() -> None:
     assert unitfile.facts(UNIT) == ("00000000", (2222, 2223), ("GPU-a",), 43200)
 
 
-def test_the_unit_with_its_drop_in_is_hardened(tmp_path: Path) -> None:
+def test_refusal_of_a_unit_names_the_restriction_that_it_lacks() -> None:
+    for line in ("NoNewPrivileges=yes", "DeviceAllow=char-infiniband* rw", "After=tfctl_nvidia.service"):
+        with pytest.raises(unitfile.NotAllowed, match=re.escape(f"not those of 10-tfctl.conf: {line}")):
+            unitfile.check(UNIT.replace(f"\n{line}\n", "\n"), **THIS)
+
+
+def test_the_next_attempt_has_the_restrictions_of_this_version() -> None:
+    """It may be made from a unit that another version has rendered."""
+    of_attempt = {**THIS, "attempt": 4, "run": "11111111"}
+    lines = [line for line in LINES if not line.startswith(("NoNewPrivileges", "DeviceAllow", "After"))]
+    older = "\n".join(lines).replace("LimitCORE=0", "LimitCORE=infinity") + "\n"
+    needed = {key: of_attempt[key] for key in ("job", "attempt", "run", "role", "index", "output")}
+    for text in (UNIT, older):
+        renewed = unitfile.renewed(text, **needed)
+        unitfile.check(renewed, **of_attempt)
+        assert sorted(renewed.splitlines()) == sorted(unitfile.renewed(UNIT, **needed).splitlines())
+
+
+@pytest.mark.parametrize("dropped_in", [False, True])
+def test_the_unit_is_hardened_with_and_without_the_drop_in(dropped_in: bool, tmp_path: Path) -> None:
     if not shutil.which("systemd-analyze"):
         pytest.fail("systemd-analyze is missing: install the package systemd")
     unit = tmp_path / names.unit("digits-ps", "worker", 0)
     unit.write_text(UNIT)
-    drop_ins = tmp_path / f"{unit.name}.d"
-    drop_ins.mkdir()
-    shutil.copy(DROP_IN, drop_ins)
+    if dropped_in:
+        drop_ins = tmp_path / f"{unit.name}.d"
+        drop_ins.mkdir()
+        shutil.copy(DROP_IN, drop_ins)
     words = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--json=short", "--no-pager", str(unit)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stdout

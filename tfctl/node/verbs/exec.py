@@ -81,17 +81,17 @@ def _of_stack(record: wire.Record) -> list[str]:
 
 
 def _unit(job: str, key: str, lines: Sequence[str], words: Sequence[str]) -> str:
-    """Return the unit's text. Its user is that of the drop-in, and is repeated here: it must never be root."""
-    place = names.exec_dir(key)
+    """Return the unit's text. It contains the lines of the drop-in, as the units of tasks do."""
+    place, restrictions = names.exec_dir(key), unitfile.restrictions()
     return "\n".join(
         [
             "[Unit]",
             f"Description=tfctl exec for {job}",
+            *restrictions["Unit"],
             "",
             "[Service]",
             "Type=oneshot",
-            f"User={names.USER}",
-            f"Group={names.USER}",
+            *restrictions["Service"],
             f"Slice={names.job_slice(job)}",
             *lines,
             f"ExecStart=:/usr/bin/env {' '.join(map(unitfile.word, words))}",

@@ -46,7 +46,8 @@ def run(system: System, session: NodeSession, request: wire.RestartRequest) -> N
 
 
 def _units(system: System, job: str, attempt: int, run: str | None, tasks: Sequence[TaskName]) -> list[InstalledUnit]:
-    """Return the tasks' units, which must all be of this attempt and, if it is given, of this run.
+    """Return the tasks' units, which must all be of this attempt and, if it is given, of this run, and restrict their
+    tasks as this version does.
 
     Raises RequestRefused.
     """
@@ -59,8 +60,11 @@ def _units(system: System, job: str, attempt: int, run: str | None, tasks: Seque
         if task not in there:
             what = f"{names.task(*task)} of {job} has no unit on {host()} any more"
             raise RequestRefused(Exit.NOT_FOUND, what, remedy)
-    if not tasks or jobstore.marked(system, job, attempt):
+    if not record or not tasks or jobstore.marked(system, job, attempt):
         raise RequestRefused(Exit.NOT_FOUND, f"{job} was stopped", remedy)
+    checks.drop_in(system)
+    for task in tasks:
+        checks.installed(system, record, there[task])
     return [there[task] for task in tasks]
 
 

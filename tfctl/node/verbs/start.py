@@ -179,6 +179,7 @@ class Start:
         units, before = [names.unit(self._job, *task.name) for task in self._plan.tasks], time.time()
         if units:
             try:
+                _require_unchanged(self._system, self._plan)
                 self._make_output()
             except RequestRefused as refused:
                 self._give_up(refused.error)
@@ -412,19 +413,32 @@ def _write(system: System, plan: Plan) -> None:
         guards.make_dir(system, plan.job, plan.attempt)
         guards.write(system, plan)
     code.copy(system, plan.code or "", system.at(names.code_dir(plan.job, plan.attempt)))
-    as_rendered = system.sees_execution()
     for task in plan.tasks:
-        unit = task.unit if as_rendered else task.unit.replace("\nType=exec\n", "\nType=simple\n")
-        _write_task(system, plan, task._replace(unit=unit))
+        _write_task(system, plan, task)
 
 
 def _write_task(system: System, plan: Plan, task: PlannedTask) -> None:
     # First the unit, by which `undo` finds the other files of a start that was interrupted.
-    jobstore.write(system.at(names.unit_file(plan.job, *task.name)), task.unit.encode())
+    jobstore.write(system.at(names.unit_file(plan.job, *task.name)), _unit_file(system, task))
     jobstore.write(system.at(names.env_file(plan.job, *task.name)), task.env.encode(), 0o600)
     deadline = unitfile.facts(task.unit).deadline
     if deadline is not None:
         deadlines.write(system, plan.job, plan.run, task.name, deadline)
+
+
+def _unit_file(system: System, task: PlannedTask) -> bytes:
+    return unitfile.installable(task.unit, sees_execution=system.sees_execution()).encode()
+
+
+def _require_unchanged(system: System, plan: Plan) -> None:
+    """Check that the drop-in and the units are still as they were when the start reserved. Raises RequestRefused."""
+    checks.drop_in(system)
+    for task in plan.tasks:
+        path = names.unit_file(plan.job, *task.name)
+        with contextlib.suppress(OSError):
+            if system.at(path).read_bytes() == _unit_file(system, task):
+                continue
+        raise RequestRefused(Exit.PREFLIGHT, f"{path} on {host()} is not as tfctl has written it", "start again")
 
 
 def _check_loaded(system: System, plan: Plan) -> None:
