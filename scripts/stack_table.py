@@ -2,7 +2,8 @@
 
     .venv/bin/python -m scripts.stack_table
 
-Each host is a fresh one that has no Python but the distribution's, no driver and at most one kind of GPU.
+Each host is a fresh one that has no Python but the distribution's, no driver and at most one kind of GPU. The inventory
+names a key file where tfctl does not contain the key of NVIDIA's repository.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def outcome(
     """Return what a fresh host gets. ``sent``: whether it has got each Python that stacks accept as a tree.
     ``openmpi``: the value of tfctl_openmpi."""
     host = fresh_host(system, card, sent)
-    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, Preferences(horovod=horovod, openmpi=openmpi))
+    nvidia = stacks.nvidia()
+    key = "" if nvidia.keys[nvidia.repositories[system].key].included else "/key.asc"
+    preferences = Preferences(horovod=horovod, openmpi=openmpi, nvidia_key_file=key)
+    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, preferences)
     decision, messages = decided(host, wanted)
     if not messages:
         return result(decision)

@@ -20,14 +20,15 @@ description:
 options:
   url: {type: str, required: true, description: 'The URL: https, http or file.'}
   path: {type: path, required: true, description: Where to write the file. Everybody can read it.}
-  sha256: {type: str, description: The hash that the file must have. It is not compared if this is omitted.}
+  sha256: {type: str, required: true, description: The hash that the file must have.}
 """
 
 EXAMPLES = """
-- name: Download the key of a repository
+- name: Download an archive
   tfctl_download:
-    url: https://mirror.example/key.asc
-    path: /etc/example/key.asc.download
+    url: https://mirror.example/library.tar.xz
+    path: /var/tmp/library.tar.xz
+    sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 """
 
 
@@ -36,7 +37,7 @@ def main() -> None:
         argument_spec={
             "url": {"type": "str", "required": True},
             "path": {"type": "path", "required": True},
-            "sha256": {"type": "str"},
+            "sha256": {"type": "str", "required": True},
         },
         supports_check_mode=True,
     )

@@ -55,16 +55,16 @@ gpg --batch --quiet --passphrase '' --quick-generate-key 'A repository of our ow
 gpg --armor --export > key.asc
 gpg --batch --quiet --clearsign -o InRelease Release
 systemd-run --quiet --unit=repository --working-directory=/srv/nvidia python3 -m http.server -b 127.0.0.1 8791
-gpg --with-colons --list-keys | grep ^fpr | cut -d: -f10
+cat key.asc
 """
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node with the fake repository at 127.0.0.1, and the fingerprint of its key."""
+    """A node with the fake repository at 127.0.0.1, and the file on this machine with its key."""
 
     lab: Lab
-    fingerprint: str
+    key: Path
 
     def root(self, script: str, timeout: float = 120) -> str:
         return self.lab.root_script("node1", script, timeout)
@@ -72,8 +72,8 @@ class Node:
     def provision(self, *words: str, **variables: Any) -> str:
         """Run the four roles in the order in which tfctl runs them; return the output of ansible-playbook."""
         given = {
-            "nvidia_repo_url": "http://127.0.0.1:8791/", "nvidia_repo_key_url": "http://127.0.0.1:8791/key.asc",
-            "nvidia_repo_key_fingerprint": self.fingerprint, **LIBRARIES_OF_TF2_15, **variables,
+            "nvidia_repo_url": "http://127.0.0.1:8791/", "nvidia_repo_key_file": str(self.key),
+            **LIBRARIES_OF_TF2_15, **variables,
         }  # fmt: skip
         return play(self.lab, ["nvidia_repo", "cuda", "cudnn", "nccl"], given, *words)
 
@@ -86,7 +86,7 @@ class Node:
     def assert_expected_state(self) -> None:
         """Assert that the host is in the state in which the four roles leave it."""
         host, cudnn, nccl = self.lab.testinfra("node1"), "8.9.4.25-1+cuda12.2", "2.16.5-1+cuda12.0"
-        expected_state.nvidia_repo(host, "http://127.0.0.1:8791/", host.file("/srv/nvidia/key.asc").content)
+        expected_state.nvidia_repo(host, "http://127.0.0.1:8791/", self.key.read_bytes())
         pin = "Package: libcudnn8\nPin: version 8.9.4.25-1+cuda12*\nPin-Priority: 1001\n"
         expected_state.is_file(host, "/etc/apt/preferences.d/tfctl-held-cudnn", 0o644, pin)
         expected_state.cuda(host, {"cuda-toolkit-12-2": "12.2.2-1"}, "libcudart.so.12")
@@ -99,10 +99,12 @@ def node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     lab = Lab(f"{run_name}-nvidia", tmp_path_factory.mktemp("nvidia"))
     lab.up("--nodes", 1)
     try:
-        found = Node(lab, "")
+        found = Node(lab, tmp_path_factory.mktemp("key") / "key.asc")
         data = repository(tmp_path_factory.mktemp("packages"))
         subprocess.run(lab.ssh("node1", "sudo -n tar -xz -C /srv --no-same-owner"), input=data, check=True, timeout=60)
-        yield Node(lab, found.root(f"cd /srv/nvidia\n{SIGN}").splitlines()[-1])
+        _, begin, key = found.root(f"cd /srv/nvidia\n{SIGN}").rpartition("-----BEGIN")
+        found.key.write_text(begin + key)
+        yield found
     finally:
         lab.down()
 
@@ -153,10 +155,16 @@ def test_check_mode_reports_changes_when_the_repository_is_missing(node: Node) -
     assert node.root("ls /usr/share/keyrings /etc/apt/sources.list.d | grep tfctl || true") == ""
 
 
-def test_repository_is_refused_when_its_key_has_another_fingerprint(node: Node) -> None:
-    output = node.provision(nvidia_repo_key_fingerprint="0" * 40)
-    assert f"key.asc has the fingerprint {node.fingerprint}, not {'0' * 40}. It was not installed." in output
-    assert node.root("ls /usr/share/keyrings /etc/apt/sources.list.d | grep tfctl || true") == ""
+def test_packages_are_refused_when_the_repository_is_signed_with_another_key(node: Node) -> None:
+    """Whoever runs the mirror cannot add a key: the role installs one of its own files."""
+    try:
+        output = node.provision(nvidia_repo_key_file="3bf863cc.asc")
+        assert "failed=1" in output, output
+        updated = node.root("apt-get update 2>&1 || true")
+        assert "NO_PUBKEY" in updated and "http://127.0.0.1:8791" in updated, updated
+        assert node.root("ls /usr/local | grep cuda || true") == ""
+    finally:
+        node.root("cd /etc/apt; rm -f sources.list.d/tfctl-* preferences.d/tfctl-* /usr/share/keyrings/tfctl-*")
 
 
 def test_repository_provides_the_requested_versions_and_nothing_else(provided: Node) -> None:

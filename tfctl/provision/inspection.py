@@ -108,7 +108,7 @@ class InspectionResult(TypedDict, total=False):
 
 class Inspection:
     """The inspection of a host. ``base``: where relative paths of the inventory begin. ``remote_tmp``: where Ansible
-    keeps its temporary files on the host. Raises TfctlError for a tree or a stack that cannot be used."""
+    keeps its temporary files on the host. Raises TfctlError for a tree, a stack or a key that cannot be used."""
 
     def __init__(self, settings: HostSettings, base: Path, remote_tmp: str) -> None:
         self._settings, self._base = settings, base
@@ -119,7 +119,7 @@ class Inspection:
             shared=shared,
             operators=tuple(name.strip() for name in settings.operators),
             stack=settings.stack,
-            preferences=settings.preferences,
+            preferences=_with_key_file(settings.preferences, base),
             trees=tuple(pack(Path(tree), cache() / "pythons") for tree in settings.trees),
             remote_tmp=remote_tmp,
             stacks=catalogue.load(local_paths(settings.stack_dirs, base)),
@@ -165,6 +165,24 @@ class Inspection:
             raise TfctlError(message, "set tfctl_stack for it")
         stack: Stack = self._wanted.stacks[decision.stack.name]
         return [packages(file, stack, decision.stack, machine, write, self._settings.index_url) for file in files]
+
+
+def _with_key_file(preferences: Preferences, base: Path) -> Preferences:
+    """Return the settings with the absolute path of the key file. Raises TfctlError if apt and dnf would not read it.
+
+    Which keys it contains is the user's decision.
+    """
+    for path in local_paths([preferences.nvidia_key_file], base):
+        variable = f"tfctl_nvidia_key_file {path}"
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise TfctlError(f"{variable}: {error.strerror}", "give a file of this machine that you can read") from None
+        if b"-----BEGIN PGP PUBLIC KEY BLOCK-----" not in content or b"PRIVATE KEY BLOCK" in content:
+            message = f"{variable} is not an ASCII-armored public key"
+            raise TfctlError(message, "write it with `gpg --armor --export KEY > FILE`")
+        return replace(preferences, nvidia_key_file=path)
+    return preferences
 
 
 def refused(error: TfctlError) -> ModuleFault:

@@ -1,7 +1,8 @@
-"""The files that make NVIDIA's repository known to apt and dnf, as the role nvidia_repo renders them."""
+"""The files that make NVIDIA's repository known to apt and dnf, as the role nvidia_repo writes them."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -16,10 +17,9 @@ import pytest
 import yaml
 
 from tests.unit.provision.apt_tree import AptTree
-from tests.unit.provision.test_archives import KEY
+from tfctl.model import stacks
 from tfctl.provision import ansible
 from tfctl.provision.decide import apt_sources
-from tfctl.provision.openpgp import fingerprint
 
 ROLE = ansible.data_dir() / "roles/nvidia_repo"
 #: Whether drivers of the repository are used.
@@ -155,6 +155,40 @@ def test_pins_are_written_before_the_repository_so_that_no_moment_is_without_the
     assert 0 < files.index("preferences.d/") < files.index("sources.list.d/")
 
 
+#: The keys of NVIDIA that the role contains.
+KEYS = sorted((ROLE / "files").iterdir())
+
+
+def packets(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the tag and the body of each OpenPGP packet of the oldest format (RFC 9580, section 4.2.2)."""
+    found = []
+    while data:
+        assert data[0] & 0xC0 == 0x80 and data[0] & 3 < 2
+        start = 2 + (data[0] & 3)
+        end = start + int.from_bytes(data[1:start], "big")
+        assert end <= len(data)
+        found.append((data[0] >> 2 & 0xF, data[start:end]))
+        data = data[end:]
+    return found
+
+
+@pytest.mark.parametrize("path", KEYS, ids=lambda path: path.name)
+def test_key_file_of_the_role_contains_one_key_with_the_stated_fingerprint(path: Path) -> None:
+    """apt and dnf accept packages that are signed with any key in the file."""
+    lines = path.read_text("ascii").splitlines()
+    assert (lines[0], lines[-1]) == tuple(f"-----{word} PGP PUBLIC KEY BLOCK-----" for word in ("BEGIN", "END"))
+    assert sum(line.startswith("-----") for line in lines) == 2
+    (primary, key), *others = packets(base64.b64decode("".join(lines[lines.index("") + 1 : -2]), validate=True))
+    assert (primary, [kind for kind, _ in others]) == (6, [13, 2]), "a user ID and its signature follow the key"
+    found = hashlib.sha1(b"\x99" + len(key).to_bytes(2, "big") + key).hexdigest().upper()
+    assert found == stacks.nvidia().keys[path.stem].fingerprint
+
+
+def test_role_contains_the_keys_that_the_data_calls_included() -> None:
+    included = [name for name, key in stacks.nvidia().keys.items() if key.included]
+    assert sorted(f"{name}.asc" for name in included) == [path.name for path in KEYS]
+
+
 URI = f"{BASE}/debian12/x86_64/"
 #: What NVIDIA's package cuda-keyring writes, as /etc/apt/sources.list.d/cuda-debian12-x86_64.list.
 KEYRING = f"deb [signed-by=/usr/share/keyrings/cuda-archive-keyring.gpg] {URI} /\n"
@@ -162,13 +196,12 @@ STANZA = f"Types: deb\nURIs: {URI.rstrip('/')}\nSuites: /\nSigned-By: /usr/share
 
 
 class Owned:
-    """A host with apt's sources of its owner, on which the role runs, with an installed key."""
+    """A host with apt's sources of its owner, on which the role runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.apt = folder, folder / "host/etc"
         self.tree = AptTree(folder / "host", "")
         self.key = folder / "tfctl-nvidia.asc"
-        self.key.write_bytes(KEY)
         self._copy_of_the_role()
 
     def _copy_of_the_role(self) -> None:
@@ -183,9 +216,9 @@ class Owned:
         play = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["nvidia_repo"]}]
         (self.folder / "play.yml").write_text(json.dumps(play))
         extra = {
-            "nvidia_repo_packager": "apt-get", "nvidia_repo_url": URI, "nvidia_repo_key_url": "file:///none",
-            "nvidia_repo_key_fingerprint": fingerprint(KEY), "nvidia_repo_apt_dir": str(self.apt),
-            "nvidia_repo_key_file": str(self.key), "ansible_python_interpreter": sys.executable,
+            "nvidia_repo_packager": "apt-get", "nvidia_repo_url": URI, "nvidia_repo_key_file": "3bf863cc.asc",
+            "nvidia_repo_apt_dir": str(self.apt), "nvidia_repo_key_path": str(self.key),
+            "ansible_python_interpreter": sys.executable,
         }  # fmt: skip
         settings: dict[str, object] = {
             "ANSIBLE_ROLES_PATH": self.folder / "roles",
@@ -211,6 +244,14 @@ class Owned:
         assert not (self.apt / "sources.list.d/tfctl-nvidia.sources").exists()
 
 
+def test_role_installs_the_key_that_it_contains_and_removes_another_key_from_the_file(tmp_path: Path) -> None:
+    host, own = Owned(tmp_path), (ROLE / "files/3bf863cc.asc").read_bytes()
+    host.key.write_bytes(own + (ROLE / "files/8793F200.asc").read_bytes())
+    assert host.run() > 0
+    assert (host.key.read_bytes(), host.key.stat().st_mode & 0o777) == (own, 0o644)
+    assert f"Signed-By: {host.key}\n" in (host.apt / "sources.list.d/tfctl-nvidia.sources").read_text()
+
+
 @pytest.mark.extended
 def test_role_adds_no_entry_where_nvidias_own_package_has_added_the_repository(tmp_path: Path) -> None:
     """Two entries with different keys for one repository make apt refuse to read any source."""
@@ -222,7 +263,7 @@ def test_role_adds_no_entry_where_nvidias_own_package_has_added_the_repository(t
     host.assert_pins_only()
     assert host.run() == 0
     own.write_text(f"# {KEYRING}")
-    assert host.run() == 1, "the owner has disabled the entry"
+    assert host.run() == 2, "the owner has disabled the entry, so the role adds its own and the key"
     assert (host.apt / "sources.list.d/tfctl-nvidia.sources").read_text().count(URI) == 1
 
 

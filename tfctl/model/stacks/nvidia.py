@@ -23,6 +23,9 @@ class Range:
 
 @dataclass(frozen=True)
 class RepositoryKey(SourcedValue):
+    """The key of a repository. ``included``: whether the role nvidia_repo contains it, as a file of this name."""
+
+    included: bool
     fingerprint: Annotated[str, re.compile(r"^[0-9A-F]{40}$")]
 
 

@@ -105,11 +105,11 @@ class Library:
 
 @dataclass(frozen=True)
 class Repository:
-    """NVIDIA's package repository, and the key that signs it."""
+    """NVIDIA's package repository. ``key``: the file with the key that signs it, among those of the role nvidia_repo or
+    an absolute path on the control machine."""
 
     uri: str
-    key_url: str
-    fingerprint: str
+    key: str
 
 
 @dataclass(frozen=True)

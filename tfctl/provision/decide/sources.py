@@ -36,7 +36,7 @@ def source(host: GpuHost, driver: Driver | None, libraries: Sequence[Library | N
     if file:
         host.findings.notices.append(f"{file} already has NVIDIA's repository: tfctl uses that entry with its key")
     elif repository:
-        _refuse_unverified_key(host)
+        _refuse_untrusted_key(host, repository)
     return PackageSource(components, repository, drivers, file)
 
 
@@ -71,10 +71,20 @@ def _repository(host: GpuHost) -> Repository:
     entry = host.nvidia.repositories[host.facts.system]
     machine = MACHINES.get(host.facts.machine, host.facts.machine)
     base = mirrored(host, f"{host.nvidia.mirror}/{entry.path}/{machine}")
-    return Repository(f"{base}/", f"{base}/{entry.key}.pub", host.nvidia.keys[entry.key].fingerprint)
+    return Repository(f"{base}/", host.preferences.nvidia_key_file or f"{entry.key}.asc")
 
 
-def _refuse_unverified_key(host: GpuHost) -> None:
+def _refuse_untrusted_key(host: GpuHost, repository: Repository) -> None:
+    """Add a fault if the repository's key is missing or has not been verified. The user's own needs no check."""
     name = host.nvidia.repositories[host.facts.system].key
     key = host.nvidia.keys[name]
-    refuse_unverified(host, name, f"key {name} of NVIDIA's repository", key.fingerprint, key)
+    if host.preferences.nvidia_key_file:
+        return
+    if key.included:
+        refuse_unverified(host, name, f"key {name} of NVIDIA's repository", key.fingerprint, key)
+    else:
+        host.findings.refuse(
+            f"tfctl does not contain the key {name}, which signs NVIDIA's repository for {host.facts.title}",
+            f"download {repository.uri}{name}.pub, check that `gpg --show-keys {name}.pub` prints one key, with the "
+            f"fingerprint {key.fingerprint}, and set tfctl_nvidia_key_file to the path of that file",
+        )

@@ -30,6 +30,7 @@ class Preferences:
     cudnn_method: str = "auto"
     nccl_method: str = "auto"
     nvidia_mirror: str = ""
+    nvidia_key_file: str = ""
     allow_unverified: tuple[str, ...] = ()
 
     def allows(self, name: str) -> bool:
