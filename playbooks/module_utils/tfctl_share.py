@@ -77,11 +77,11 @@ def free_port(first: int, last: int) -> int:
     raise ModuleFailed(f"no port of {first}-{last} is free to serve files to other hosts", "wait until a job ends")
 
 
-def fetch(url: str, path: Path, sha256: str | None, direct: bool = False, patience_s: float = PATIENCE_S) -> None:
+def fetch(url: str, path: Path, sha256: str, direct: bool = False, patience_s: float = PATIENCE_S) -> None:
     """Download ``url`` (https, http, file) to ``path``, or continue a download that was interrupted.
 
-    It uses the proxies that the role proxy has set, else those of the environment, or with ``direct`` none. ``sha256``:
-    None if the hash is not known. Raises ModuleFailed, which names the URL. Then only what may be continued stays at
+    It uses the proxies that the role proxy has set, else those of the environment, or with ``direct`` none. Raises
+    ModuleFailed, which names the URL, also if the file has another hash. Then only what may be continued stays at
     ``path``.
     """
     with contextlib.suppress(OSError):
@@ -111,7 +111,7 @@ def fetch(url: str, path: Path, sha256: str | None, direct: bool = False, patien
         raise ModuleFailed(
             f"{url} cannot be fetched: {reason}", "check that the host reaches it, or set a mirror"
         ) from fault
-    if sha256 is not None and found != sha256:
+    if found != sha256:
         path.unlink()
         raise ModuleFailed(
             f"{url} has the SHA-256 {found}, not {sha256}, and was not installed", "find out who changed it"
