@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,7 @@ from ansible.plugins.action import ActionBase
 # Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
 sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
-from tfctl import schema
-from tfctl.provision.decide.comparison import ComparedHost, compare
-from tfctl.provision.faults import ModuleFault
-from tfctl.provision.order import order
+from tfctl.provision.inspection import compared_hosts
 
 DOCUMENTATION = """
 module: tfctl_compare_hosts
@@ -36,13 +32,6 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables, settings = task_vars or {}, self._task.args
         hosts = variables["ansible_play_hosts"]
-        try:
-            found = order(settings["canary"], settings["batch"])
-        except ValueError as error:
-            wrong: ModuleFault = {"message": str(error), "remedy": "correct it in the inventory", "kind": "inventory"}
-            return {**result, "faults": {host: [wrong] for host in hosts}}
-        # A host of which preflight has found nothing but an error of the inventory is not compared.
-        given = {host: variables["hostvars"][host]["preflight_found"].get("compared") for host in hosts}
-        known = {host: schema.parse(ComparedHost, each) for host, each in given.items() if each}
-        comparison = compare(known, others=len(variables["groups"]["all"]) > len(hosts))
-        return {**result, "faults": comparison.faults, "warnings": comparison.warnings, "order": asdict(found)}
+        found = {host: variables["hostvars"][host]["preflight_found"].get("compared") for host in hosts}
+        others = len(variables["groups"]["all"]) > len(hosts)
+        return {**result, **compared_hosts(found, others, settings["canary"], settings["batch"])}

@@ -20,7 +20,7 @@ from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.model import stacks
 from tfctl.provision.decide import readings
-from tfctl.provision.inspection import ARGUMENTS, HostSettings, Inspection, preferences_of, refused, with_variables
+from tfctl.provision.inspection import ARGUMENTS, Inspection, refused, settings_of, with_variables
 
 #: What each process would otherwise load: Ansible imports this file once, before it forks a process for each host.
 LOADED = (stacks.load(()), filter_loader.get("default"), test_loader.get("defined"))
@@ -61,12 +61,7 @@ class ActionModule(ActionBase):
         given, wrong = validated.validated_parameters, validated.error_messages
         if wrong:  # in provision.yml, the role does not validate its variables
             raise AnsibleActionFail("\n".join(["Validation of arguments failed:", *map(with_variables, wrong)]))
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-            if value is not None
-        }
-        settings = HostSettings(**{**values, "preferences": preferences_of(values.get("preferences", {}))})
+        settings = settings_of(given)
         # Where relative paths of the inventory begin. A list of hosts has no directory.
         base = Path((task_vars or {}).get("inventory_dir") or Path.cwd())
         try:

@@ -12,7 +12,6 @@ from ansible.plugins.action import ActionBase
 sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
 
 from tfctl.provision.decide import readings, reboot
-from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.reboot import Control
 
 ARGUMENTS = {
@@ -33,10 +32,4 @@ class ActionModule(ActionBase):
         if result.get("failed") or result.get("skipped"):
             return result
         state = readings.driver_state(result.pop("state"))
-        if state.gpu is None:
-            return {**result, "failed": True, "msg": "the GPU is gone from the PCI bus; see dmesg on the host"}
-        judged = reboot.judge(state.gpu, state, Control(**given["control"]))
-        if given["insist"] and judged.problem:
-            faults = [fault(judged.problem, judged.remedy, "failed")]
-            return {**result, "failed": True, "msg": judged.problem, "faults": faults}
-        return {**result, **reboot.report(state.gpu, state, judged)}
+        return {**result, **reboot.report(state, Control(**given["control"]), given["insist"])}

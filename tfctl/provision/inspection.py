@@ -1,4 +1,4 @@
-"""Decide what a host gets from its facts: the parts of the action tfctl_decide that need no Ansible.
+"""Decide what hosts get from their facts: what the actions tfctl_decide and tfctl_compare_hosts do without Ansible.
 
 Ansible's plugins import this module: standard library and PyYAML only.
 """
@@ -6,6 +6,7 @@ Ansible's plugins import this module: standard library and PyYAML only.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -15,7 +16,7 @@ from tfctl.errors import TfctlError
 from tfctl.model import stacks as catalogue
 from tfctl.model.host import local_paths
 from tfctl.provision.control import cache
-from tfctl.provision.decide.comparison import compared
+from tfctl.provision.decide.comparison import ComparedHost, compare, compared
 from tfctl.provision.decide.decision import Decision
 from tfctl.provision.decide.explain import explain
 from tfctl.provision.decide.facts import Facts
@@ -24,6 +25,7 @@ from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.space import directories
 from tfctl.provision.decide.wanted import ALL, Preferences, Wanted
 from tfctl.provision.faults import ModuleFault
+from tfctl.provision.order import order
 from tfctl.provision.python_tree import pack
 
 if TYPE_CHECKING:
@@ -167,6 +169,21 @@ class Inspection:
         return [packages(file, stack, decision.stack, machine, write, self._settings.index_url) for file in files]
 
 
+def compared_hosts(
+    found: Mapping[str, schema.Plain | None], others: bool, canary: object, batch: object
+) -> dict[str, object]:
+    """Return the result of the action tfctl_compare_hosts. ``found``: what each host of the play has as ``compared``;
+    None if preflight has found nothing but an error of the inventory, so that the host is not compared. ``others``: see
+    `compare`. ``canary``, ``batch``: the inventory's values, see `order`."""
+    try:
+        batches = order(canary, batch)
+    except ValueError as error:
+        return {"faults": {host: [fault(str(error), "correct it in the inventory", "inventory")] for host in found}}
+    known = {host: schema.parse(ComparedHost, each) for host, each in found.items() if each}
+    comparison = compare(known, others=others)
+    return {"faults": comparison.faults, "warnings": comparison.warnings, "order": schema.plain(batches)}
+
+
 def _with_key_file(preferences: Preferences, base: Path) -> Preferences:
     """Return the settings with the absolute path of the key file. Raises TfctlError if apt and dnf would not read it.
 
@@ -188,6 +205,14 @@ def _with_key_file(preferences: Preferences, base: Path) -> Preferences:
 def refused(error: TfctlError) -> ModuleFault:
     """Return the fault of a setting that cannot be used."""
     return fault(error.message, error.remedy, "inventory")
+
+
+def settings_of(given: schema.Plain) -> HostSettings:
+    """Return the settings that the action was given, where None stands for the default. Raises SchemaError."""
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value is not None
+    }
+    return HostSettings(**{**values, "preferences": preferences_of(values.get("preferences", {}))})
 
 
 def preferences_of(given: schema.Plain) -> Preferences:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfctl.provision.decide.facts import GpuFacts
+from tfctl.provision.decide.fault import fault
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,17 @@ def judge(gpu: GpuFacts, state: DriverState, control: Control) -> RebootDecision
     return RebootDecision(why, objection, problem, remedy)
 
 
-def report(gpu: GpuFacts, state: DriverState, verdict: RebootDecision) -> dict[str, object]:
-    """Return what the role nvidia_driver uses; roles/nvidia_driver/tasks says how."""
+def report(state: DriverState, control: Control, insist: bool) -> dict[str, object]:
+    """Return what the role nvidia_driver uses; roles/nvidia_driver/tasks says how. Or return a failure, if the host has
+    no GPU any more or, with ``insist``, if its driver does not work.
+    """
+    gpu = state.gpu
+    if gpu is None:
+        return {"failed": True, "msg": "the GPU is gone from the PCI bus; see dmesg on the host"}
+    verdict = judge(gpu, state, control)
+    if insist and verdict.problem:
+        faults = [fault(verdict.problem, verdict.remedy, "failed")]
+        return {"failed": True, "msg": verdict.problem, "faults": faults}
     return {
         "ready": bool(gpu.loaded and not gpu.missing_nodes),
         "persistent": gpu.persistence,
