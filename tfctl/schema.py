@@ -1,9 +1,10 @@
 """Build frozen dataclasses from parsed YAML or JSON, and turn them back into plain data.
 
 The annotations of a dataclass are its schema: text, numbers, booleans, dates, `Literal`, `X | None`, `tuple[X, ...]`,
-`Mapping[str, X]`, other dataclasses, and `Annotated[str, re.compile(...)]` for text that has to match. Unknown keys are
-errors. A field whose name is a keyword of Python has a trailing underscore, which its key has not. A field with the
-metadata DERIVED has no key: the program sets it.
+`list[X]`, `Mapping[str, X]`, other dataclasses, and `Annotated[str, re.compile(...)]` for text that has to match.
+Unknown keys are errors. A field whose name is a keyword of Python has a trailing underscore, which its key has not. A
+field with the metadata DERIVED has no key: the program sets it. A TypedDict is a schema too; it leaves out unknown
+keys.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class SchemaError(ValueError):
 
 
 def parse(kind: type[T], data: object) -> T:
-    """Return the data as an object of ``kind``, a dataclass. Raises SchemaError."""
+    """Return the data as an object of ``kind``, a dataclass or a TypedDict. Raises SchemaError."""
     return cast("T", _value(kind, data, ()))
 
 
@@ -55,13 +56,16 @@ def _value(kind: Any, data: object, place: tuple[str, ...]) -> object:
         if data not in arguments:
             raise _error(place, f"expected {' or '.join(map(str, arguments))}, not {data!r}")
         return data
-    if origin is tuple:
+    if origin in (tuple, list):
         if not isinstance(data, (list, tuple)):
             raise _error(place, f"expected a list, not {data!r}")
-        return tuple(_value(arguments[0], each, (*place, str(at))) for at, each in enumerate(data))
-    if origin in (Mapping, dict) or is_dataclass(kind):
+        return origin(_value(arguments[0], each, (*place, str(at))) for at, each in enumerate(data))
+    typed = origin or kind
+    if origin in (Mapping, dict) or is_dataclass(kind) or hasattr(typed, "__total__"):
         if not isinstance(data, Mapping):
             raise _error(place, f"expected a mapping, not {data!r}")
+        if hasattr(typed, "__total__"):
+            return _typed(typed, arguments, data, place)
         return _object(kind, data, place) if is_dataclass(kind) else _mapping(arguments, data, place)
     # A bool is an int, and no number that anybody meant.
     if not isinstance(data, kind) or (kind is not bool and isinstance(data, bool)):
@@ -86,6 +90,18 @@ def _object(kind: Any, data: Mapping[object, object], place: tuple[str, ...]) ->
         elif field.default is MISSING and field.default_factory is MISSING:
             raise _error((*place, key), "missing")
     return kind(**given)
+
+
+def _typed(kind: Any, arguments: tuple[Any, ...], data: Mapping[object, object], place: tuple[str, ...]) -> object:
+    """Return the data as a TypedDict. ``arguments``: what stands for its type variables."""
+    given = {}
+    for name, hint in _hints(kind).items():
+        if name in data:
+            known = hint[arguments] if getattr(hint, "__parameters__", ()) else hint
+            given[name] = _value(known, data[name], (*place, name))
+        elif name in kind.__required_keys__:
+            raise _error((*place, name), "missing")
+    return given
 
 
 @cache

@@ -7,8 +7,8 @@
     {"event": "waits", "host", "text", "at_most_s"}           waits for another run, which the text describes
     {"event": "stats", "hosts": {NAME: {"ok", "changed", "failures", "unreachable", ...}}}
 
-``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (KEPT). Read by
-tfctl/provision/events.py.
+``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (TaskResult in
+tfctl/provision/results.py). Read by tfctl/provision/events.py.
 
 The file descriptor TFCTL_ALIVE_FD reaches end of file when tfctl ends; the run is then interrupted as by Ctrl-C, and
 its temporary files (TFCTL_RUN_FOLDER) are removed.
@@ -23,7 +23,7 @@ from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
-from tfctl.provision.results import causes_of
+from tfctl.provision.results import diffs_of, kept_of
 from tfctl.provision.run_folder import RunFolder
 
 DOCUMENTATION = """
@@ -34,11 +34,6 @@ description:
   - Writes to the file descriptor that the environment variable C(TFCTL_EVENTS_FD) names, and nothing to stdout.
 """
 
-# The fields of a task's result that tfctl gets.
-KEPT = (
-    "msg", "faults", "stderr", "stdout", "module_stderr", "module_stdout", "rc", "warnings", "censored", "explained",
-    "url", "drifts", "removed", "kept",
-)  # fmt: skip
 # Actions that Ansible performs itself or only on the control machine. They are not reported.
 UNTOLD = (
     "meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact",
@@ -92,12 +87,10 @@ class CallbackModule(CallbackBase):
         self._tell("stats", hosts={host: stats.summarize(host) for host in stats.processed})
 
     def _host(self, result: Any, state: str) -> None:
-        told = {key: result.result[key] for key in KEPT if key in result.result}
+        told = kept_of(result.result, result.exception)
         untold = result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped")
         if untold and not told.get("drifts") and not told.get("warnings"):
             return
-        told["items"] = [item.get("msg", "") for item in items_of(result.result) if item.get("failed")]
-        told["causes"] = causes_of(result.result, result.exception)
         # What a role says with debug is meant for the owner of the host.
         if result.task.action.rpartition(".")[2] == "debug" and state == "ok":
             told["warnings"] = [str(result.result.get("msg", ""))]
@@ -109,18 +102,6 @@ class CallbackModule(CallbackBase):
 
     def _tell(self, event: str, **more: object) -> None:
         self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")  # flushed: line-buffered
-
-
-def items_of(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the results of the items of a loop, or the result itself. The module dnf returns strings in `results`."""
-    return [item for item in result.get("results", ()) if isinstance(item, dict)] or [result]
-
-
-def diffs_of(result: dict[str, Any]) -> list[Any]:
-    """Return the diffs of a task's result, or of those items of its loop that have changed."""
-    items = items_of(result)
-    diffs = [each["diff"] for each in items if each.get("diff") and (each.get("changed") or each.get("failed"))]
-    return [each for diff in diffs for each in (diff if isinstance(diff, list) else [diff])]
 
 
 def named(task: Any) -> dict[str, str]:

@@ -9,7 +9,8 @@ from typing import Literal, TypedDict
 from tfctl.provision.explanation import with_exit_codes
 from tfctl.provision.faults import Fault, without_passwords
 from tfctl.provision.order import batch_name
-from tfctl.provision.results import HostResult, PlayResult, TaskResult, faults_of
+from tfctl.provision.results import HostResult, PlayResult, checked, faults_of
+from tfctl.schema import SchemaError
 from tfctl.wording import abbreviated
 
 #: The role that only inspects hosts.
@@ -39,23 +40,23 @@ class TaskMessage(TypedDict):
 
 
 class HostMessage(TypedDict):
-    """A task has ended on a host."""
+    """A task has ended on a host. ``result``: a TaskResult, unless the host has put something else into it."""
 
     event: Literal["host"]
     host: str
     role: str
     task: str
     state: State
-    result: TaskResult
+    result: object
 
 
 class WaitsMessage(TypedDict):
-    """A task on a host waits for another run, which the text describes."""
+    """A task on a host waits for another run, which the text describes. The host has sent text and time."""
 
     event: Literal["waits"]
     host: str
-    text: str
-    at_most_s: int
+    text: object
+    at_most_s: object
 
 
 class StatsMessage(TypedDict):
@@ -130,7 +131,8 @@ class Collector:
         if message["event"] == "host":
             return self._host(message)
         if message["event"] == "waits":
-            return [Warned(message["host"], f"waits up to {message['at_most_s'] // 60} min: {message['text']}")]
+            minutes = message["at_most_s"] // 60 if isinstance(message["at_most_s"], int) else "a few"
+            return [Warned(message["host"], f"waits up to {minutes} min: {without_passwords(str(message['text']))}")]
         self._counts, self.finished = message["hosts"], True
         return self._ended_early()
 
@@ -152,9 +154,15 @@ class Collector:
         return [self._batches[-1]]
 
     def _host(self, message: HostMessage) -> list[Event]:
-        host, state, result = message["host"], message["state"], message["result"]
+        host, state = message["host"], message["state"]
+        try:
+            result = checked(message["result"])
+        except SchemaError as error:  # the host has sent it: the others must not be affected
+            wrong = f"the host's answer to this task is malformed: {without_passwords(str(error))}"
+            remedy = "find out what changes the answers of Ansible's modules on {host}, then try again"
+            state, result = "failed", {"faults": [{"message": wrong, "remedy": remedy, "kind": "failed"}]}
         known = self._hosts[host]
-        warnings = [without_passwords(str(text)) for text in result.get("warnings", [])]
+        warnings = [without_passwords(text) for text in result.get("warnings", [])]
         self.worked |= message["role"] != _INSPECTION and state != "skipped"
         if state in ("failed", "unreachable"):
             faults = faults_of(result, host, state == "unreachable", self.variables)
@@ -170,7 +178,7 @@ class Collector:
         if "explained" in result:
             known = replace(known, explained=with_exit_codes(result["explained"], host))
         self._hosts[host] = known
-        drifts = [without_passwords(str(text)) for text in result.get("drifts", [])]
+        drifts = [without_passwords(text) for text in result.get("drifts", [])]
         warned: list[Event] = [Warned(host, text) for text in (*warnings, *drifts)]
         return [*warned, HostDone(host, _title(message), state, without_passwords(result.get("diff", "")))]
 
@@ -190,6 +198,12 @@ class Collector:
         if host.host in self._waiting:
             return replace(host, begun=False, faults=(self._reason_for_waiting(),))
         counts = self._counts.get(host.host, {})
+        if counts.get("failures") and not (host.failed or host.unreachable):
+            # Ansible could not read what the host has sent, and so the plugin has sent no message.
+            fault = Fault(
+                "a task failed, and Ansible could not read why", f"look at {host.host} itself, then try again"
+            )
+            host = replace(host, failed=True, faults=(fault,))
         return replace(host, ok=counts.get("ok", 0), changed=counts.get("changed", 0))
 
     def _reason_for_waiting(self) -> Fault:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from tfctl import schema
 from tfctl.errors import ErrorObject, Exit, first_of
 from tfctl.provision.explanation import Explanation
 from tfctl.provision.faults import Fault, ModuleFault, reported, without_passwords
@@ -36,7 +37,7 @@ _CLEARER = (
 
 
 class TaskResult(TypedDict, total=False):
-    """What the callback plugin keeps of a task's result.
+    """What the callback plugin keeps of a task's result, see `kept_of`.
 
     ``causes``: what `causes_of` returns for the task. The items of a loop have none. ``items``: the messages of failed
     items of a loop. ``url``: what get_url or uri was to download.
@@ -114,6 +115,48 @@ class PlayResult:
     def exit(self) -> Exit:
         """0, or the host's exit code that comes first in tfctl.errors.PRECEDENCE."""
         return first_of(host.exit for host in self.hosts if host.exit is not Exit.OK)
+
+
+#: The fields of a task's result as Ansible has them. The others are derived.
+_FIELDS = tuple(name for name in TaskResult.__annotations__ if name not in ("causes", "items", "diff"))
+#: Those that modules of others fill as well, and not always with text.
+_TEXTS = ("msg", "stderr", "stdout", "module_stderr", "module_stdout", "censored", "url", "diff")
+
+
+def kept_of(result: Mapping[str, Any], error: Any) -> dict[str, Any]:
+    """Return what the callback plugin keeps of a task's result. ``error``: see `causes_of`."""
+    failed = [str(item.get("msg", "")) for item in _items_of(result) if item.get("failed")]
+    return {
+        **{name: result[name] for name in _FIELDS if name in result},
+        "items": failed,
+        "causes": causes_of(result, error),
+    }
+
+
+def diffs_of(result: Mapping[str, Any]) -> list[Any]:
+    """Return the diffs of a task's result, or of those items of its loop that have changed."""
+    changed = [item.get("diff") for item in _items_of(result) if item.get("changed") or item.get("failed")]
+    return [each for diff in changed for each in (diff if isinstance(diff, list) else [diff]) if isinstance(each, dict)]
+
+
+def _items_of(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the results of the items of a loop, or the result itself. The module dnf returns strings in `results`."""
+    items = result.get("results")
+    return [item for item in items if isinstance(item, dict)] or [result] if isinstance(items, list) else [result]
+
+
+def checked(given: object) -> TaskResult:
+    """Return what `kept_of` returned on the control machine, whatever the host has put into it.
+
+    Raises SchemaError, which names the field whose type is wrong.
+    """
+    if not isinstance(given, Mapping):
+        raise schema.SchemaError(f"expected a mapping, not {given!r}")
+    found = {name: value for name, value in given.items() if value is not None}
+    found.update((name, str(found[name])) for name in _TEXTS if name in found)
+    if isinstance(found.get("warnings"), list):
+        found["warnings"] = [str(text) for text in found["warnings"]]
+    return schema.parse(TaskResult, {**found, "rc": int(bool(found.get("rc")))})
 
 
 def causes_of(result: Mapping[str, Any], error: Any) -> list[str]:

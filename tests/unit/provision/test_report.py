@@ -21,7 +21,7 @@ from tfctl.provision.events import (
     Warned,
 )
 from tfctl.provision.faults import KINDS, Kind
-from tfctl.provision.results import TaskResult, causes_of, faults_of
+from tfctl.provision.results import TaskResult, causes_of, diffs_of, faults_of, kept_of
 from tfctl.provision.role_variables import inventory_variables
 
 
@@ -272,3 +272,92 @@ def test_remedy_names_the_host_and_keeps_a_word_that_the_user_replaces() -> None
 
 def test_each_kind_of_fault_of_the_modules_has_an_exit_code() -> None:
     assert {tfctl_install.BUSY, tfctl_install.FAILED} < {*KINDS} == {*get_args(Kind)}
+
+
+EXPLAINED = {"title": "", "machine": "", "gpus": "", "driver": "", "stacks": {"tf2.15": {"faults": [{}]}}}
+
+
+@pytest.mark.parametrize(
+    ("result", "place"),
+    [
+        ({"faults": [1]}, "faults/0"),
+        ({"faults": "x"}, "faults"),
+        ({"faults": [{"message": "x"}]}, "faults/0/remedy"),
+        ({"faults": [{"message": "x", "remedy": "", "kind": "evil"}]}, "faults/0/kind"),
+        ({"faults": {"message": "x"}}, "faults"),
+        ({"drifts": 5}, "drifts"),
+        ({"drifts": [{}]}, "drifts/0"),
+        ({"removed": "all"}, "removed"),
+        ({"kept": [None]}, "kept/0"),
+        ({"warnings": 7}, "warnings"),
+        ({"items": [3]}, "items/0"),
+        ({"causes": 3}, "causes"),
+        ({"explained": 3}, "explained"),
+        ({"explained": {"title": ""}}, "explained/machine"),
+        ({"explained": EXPLAINED}, "explained/stacks/tf2.15/python"),
+        (5, "expected a mapping"),
+    ],
+)
+@pytest.mark.parametrize("state", ["ok", "changed", "failed", "unreachable", "skipped"])
+def test_malformed_answer_of_a_host_fails_that_host_and_no_other(result: Any, place: str, state: Any) -> None:
+    collector = Collector()
+    collector.take(play("n1", "n2"))
+    collector.take({**host("n1", state), "result": result})
+    collector.take(host("n2", "changed"))
+    collector.take(stats(n1=(1, 0), n2=(1, 1)))
+    one, two = collector.result().hosts
+    assert (one.failed, one.task, one.exit) == (True, "job_host: Prepare", Exit.FAILED)
+    assert one.reason.startswith(f"the host's answer to this task is malformed: {place}")
+    assert one.remedy.startswith("find out what changes the answers of Ansible's modules on n1")
+    assert (two.failed, two.changed, two.exit) == (False, 1, Exit.OK)
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        ({"msg": {"a": 1}}, "{'a': 1}"),
+        ({"msg": None, "stderr": 5}, "5"),
+        ({"rc": "x", "stdout": [1]}, "[1]"),
+        ({"url": 5, "msg": "x"}, "5: x"),
+        ({"msg": "x", "faults": None, "drifts": None}, "x"),
+        ({"msg": "x", "warnings": [1, "careful"], "unknown": object()}, "x"),
+        ({"msg": "x {0} {host}", "diff": {}}, "x {0} {host}"),
+    ],
+)
+def test_answer_of_a_module_of_others_needs_no_text_where_there_usually_is_one(result: Any, reason: str) -> None:
+    collector = Collector()
+    collector.take(play("n1"))
+    collector.take(host("n1", "failed", **result))
+    assert collector.result().hosts[0].reason == reason
+
+
+@pytest.mark.parametrize("at_most_s", [120, "long", None])
+def test_host_that_waits_is_reported_whatever_it_has_sent(at_most_s: Any) -> None:
+    collector = Collector()
+    collector.take(play("n1"))
+    (event,) = collector.take({"event": "waits", "host": "n1", "text": ["another run"], "at_most_s": at_most_s})
+    assert event == Warned("n1", f"waits up to {2 if at_most_s == 120 else 'a few'} min: ['another run']")
+
+
+def test_host_fails_that_ansible_counts_as_failed_without_a_message_of_the_plugin() -> None:
+    collector = Collector()
+    collector.take(play("n1", "n2"))
+    collector.take({"event": "stats", "hosts": {"n1": {"ok": 1, "failures": 1}, "n2": {"ok": 1, "failures": 0}}})
+    one, two = collector.result().hosts
+    assert (one.failed, one.reason, two.failed) == (True, "a task failed, and Ansible could not read why", False)
+
+
+def test_plugin_keeps_what_the_result_of_a_task_says_whatever_the_host_has_put_into_it() -> None:
+    items = [
+        {"failed": True, "msg": 5},
+        {"msg": "fine"},
+        "a text of dnf",
+        {"failed": True, "diff": [5, {"after": "x"}]},
+    ]
+    kept = kept_of({"msg": "x", "results": items, "more": 1, "drifts": 5}, None)
+    assert kept == {"msg": "x", "drifts": 5, "items": ["5", ""], "causes": []}
+    assert diffs_of({"results": items}) == [{"after": "x"}]
+    others: tuple[Any, ...] = (5, None, "text", {})
+    for results in others:
+        assert kept_of({"results": results, "failed": True}, None)["items"] == [""]
+        assert diffs_of({"results": results, "changed": True, "diff": 5}) == []
