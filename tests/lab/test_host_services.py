@@ -428,4 +428,4 @@ def test_ssh_mesh_names_hosts_that_do_not_let_the_user_in(site: Site) -> None:
     assert "unknown user" in report["hosts"][0]["reason"], report
     assert report["hosts"][0]["remedy"] == "create this user on node1, or correct the inventory"
     report = site.provision("ssh_mesh", {"tfctl_ssh_mesh": "root"})
-    assert report["hosts"][0]["reason"] == "tfctl_ssh_mesh: name a user other than root"
+    assert report["hosts"][0]["reason"] == "tfctl_ssh_mesh: name a user other than root and tfctl"

@@ -71,6 +71,11 @@ _REMEDIES = (
         "create the account on {host}, or correct tfctl_operators in the inventory",
         Exit.PREFLIGHT,
     ),
+    Remedy(
+        r"tfctl_operators: \S+ is a user of tfctl itself",
+        "name the users who start jobs in tfctl_operators",
+        Exit.BAD_FILE,
+    ),
     Remedy(r"already exists as a", "find out on {host} what it is, move it away, then try again"),
     Remedy(r"tfctl_ports: .*range|^validation of arguments failed", "correct it in the inventory", Exit.BAD_FILE),
     Remedy(
@@ -106,7 +111,14 @@ _REMEDIES = (
     ),
     Remedy(r"which the mount would hide", "move these files away (ls -A shows them on {host})", Exit.PREFLIGHT),
     Remedy(r"/dev/fuse is missing", "load the module fuse on {host} (modprobe fuse), or use nfs", Exit.PREFLIGHT),
-    Remedy(r"mktemp: failed to create", "on the file server, make the UID of user tfctl (tfctl_uid) the owner"),
+    Remedy(
+        r"/\.tfctl-\w{8}: permission denied",
+        "on the file server, make the UID of user tfctl (tfctl_uid) the owner of the directory",
+    ),
+    Remedy(
+        r"^/\S+: no answer for \d+ s",
+        "check that the file server of the shared directory answers: run findmnt and dmesg on {host}",
+    ),
     Remedy(r"is not the directory that .* has: ", "check what is mounted there on {host}: findmnt -T DIRECTORY"),
     Remedy(
         r"unable to (re)?start service \S+\.mount",

@@ -60,6 +60,8 @@ def test_decision_reaches_the_roles_as_plain_data() -> None:
         ({"user": 700}, {}, "the user tfctl has the ID 700 here", "tfctl_uid=700"),
         ({}, {"uid": 1200}, "tfctl_uid 1200 is not the ID of a system user", "from 1 to 999"),
         ({}, {"operators": ("%all",)}, "'%all' is not a user name", "plain user names"),
+        ({}, {"operators": ("ops", "tfctl")}, "tfctl_operators: tfctl is a user of tfctl itself", "who start jobs"),
+        ({"login": "tfctl"}, {}, "the login user is tfctl, the user of the jobs", "log in as another user"),
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
         ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "choose from tf1.15, tf2.0, tf2.4"),
         ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "another stack"),

@@ -72,7 +72,7 @@ def test_role_accepts_the_same_ranges_of_ports_as_job_files(role: str, file: str
 @pytest.mark.extended
 def test_roles_that_compare_hosts_ignore_those_that_skip_them(tmp_path: Path) -> None:
     """A variable of a group enables the roles dataset and shared_storage on some hosts of the play only."""
-    found = {"dataset_found": {"missing": ["cifar10"], "archived": []}, "shared_storage_probe": {"stdout": "/srv/x"}}
+    found = {"dataset_found": {"missing": ["cifar10"], "archived": []}, "shared_storage_probe": {"file": "x"}}
     own = {**facts(**found), "when": "inventory_hostname != 'login'"}
     (installs,) = (task["when"] for task in tasks_of("dataset", "main.yml") if "dataset_entry" in str(task.get("when")))
     checks = ["dataset_with_archive == []", "dataset_without_set == ['gpu1', 'gpu2']", installs[-1]]

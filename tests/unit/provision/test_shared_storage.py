@@ -150,3 +150,31 @@ def test_shared_storage_names_its_unit_like_systemd_and_lists_it_in_its_receipt(
         tasks += [receipt, check(*listed, **given)]
     nothing = check("shared_storage_manages.values() | flatten == []", tfctl_shared_storage="existing")
     play(tmp_path, "shared_storage", [*tasks, nothing])
+
+
+def test_shared_storage_names_the_host_whose_directory_is_another_one(tmp_path: Path) -> None:
+    """a and b share a directory. Nothing of the check remains in either."""
+    for name in ("shared", "other"):
+        (tmp_path / name).mkdir()
+    own = facts(shared_storage_dir=f"{tmp_path}/{{{{ 'other' if inventory_hostname == 'c' else 'shared' }}}}")
+    given = facts(shared_storage_uid=os.geteuid(), shared_storage_timeout_s=1, refused="")
+    block: dict[str, object] = {
+        "block": tasks_of("shared_storage", "verify.yml"),
+        "rescue": [facts(refused="{{ ansible_failed_result.msg }}")],
+    }
+    message = f"{tmp_path}/other is not the directory that a has"
+    compared = check("(message in refused) == (inventory_hostname == 'c')", message=message)
+    play(tmp_path, "shared_storage", [own, given, block, compared], hosts="a,b,c")
+    assert [*tmp_path.glob("*/.tfctl-*")] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("/srv/tfctl/.tfctl-k3x_9a0b: Permission denied", "make the UID of user tfctl (tfctl_uid) the owner"),
+        ("/srv/tfctl: no answer for 60 s", "check that the file server"),
+    ],
+)
+def test_directory_that_the_jobs_user_cannot_use_has_a_remedy(said: str, remedy: str) -> None:
+    found = remedy_for(said)
+    assert found and remedy in found.text

@@ -16,6 +16,7 @@ from tfctl.provision.faults import ModuleFault
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
 OLDEST_PYTHON = (3, 9)  # of the node part
 LINKS = "/opt/tfctl/stacks"
+OWN_USERS = ("tfctl", "tfctl-guard")
 USER_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 
 
@@ -27,6 +28,9 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Decision, list[ModuleFault]]:
         if not USER_NAME.fullmatch(name):
             message = f"tfctl_operators: {name!r} is not a user name"
             findings.faults.append(fault(message, "give plain user names", "inventory"))
+        elif name in OWN_USERS and wanted.operators:
+            message = f"tfctl_operators: {name} is a user of tfctl itself, as which jobs or guards run"
+            findings.faults.append(fault(message, "name the users who start jobs", "inventory"))
     known = wanted.known()
     for name in wanted.preferences.allow_unverified:
         if name not in known and name != ALL:
@@ -69,6 +73,9 @@ def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
 
 def _account_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
     uid = wanted.uid
+    if facts.login == "tfctl":
+        # Each task of Ansible begins as this user, and a running job could get out of its sandbox through it.
+        yield fault("the login user is tfctl, the user of the jobs", "log in as another user (ansible_user)")
     if not 1 <= uid <= 999:
         yield fault(f"tfctl_uid {uid} is not the ID of a system user", "choose one from 1 to 999", "inventory")
     for kind, there, owner in (("user", facts.user, facts.uid_owner), ("group", facts.group, facts.gid_owner)):
