@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_gpu_facts import look
+from ansible.module_utils.tfctl_install import finish
 from ansible.module_utils.tfctl_programs import first_line, live_units
 
 DOCUMENTATION = """
@@ -34,18 +35,19 @@ objection: {type: str, returned: success, description: Why the host must not be 
 boot_id: {type: str, returned: success, description: The boot ID of the host.}
 """
 
-UNITS = Path("/run/systemd/system")  # the jobs' units; other units are in /etc
-
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
-    state = {
+    finish(AnsibleModule(argument_spec={}, supports_check_mode=True), lambda: {"state": state()})
+
+
+def state() -> dict[str, object]:
+    """Raises ModuleFailed."""
+    return {
         "gpu": look(),
-        "units": [name for name in live_units() if (UNITS / name).exists()],
+        "units": live_units(),
         "machine_id": first_line(Path("/etc/machine-id")),
         "boot_id": first_line(Path("/proc/sys/kernel/random/boot_id")),
     }
-    module.exit_json(changed=False, state=state, invocation={})
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
-from ansible.module_utils.tfctl_install import BUSY, ModuleFailed, finish
+from ansible.module_utils.tfctl_install import BUSY, TURN_S, ModuleFailed, finish
 from ansible.module_utils.tfctl_receipts import FOLDER, read_all
+from ansible.module_utils.tfctl_starting import STARTS, Held, lock
 
 DOCUMENTATION = """
 module: tfctl_receipt
@@ -84,13 +86,17 @@ def write(given: dict[str, Any]) -> dict[str, object]:
 
 
 def remove(given: dict[str, Any], act: bool) -> dict[str, object]:
-    """Undo all roles but those to keep. Raises ModuleFailed."""
-    jobs = running_jobs()
-    if jobs:
-        named = " and ".join(f"job {job}" for job in jobs)
-        raise ModuleFailed(f"{named} runs on this host", f"tfctl stop {jobs[0]}", BUSY)
+    """Undo all roles but those to keep. No job can be started meanwhile. Raises ModuleFailed."""
     receipts = [receipt for receipt in read_all(given["folder"]) if receipt["role"] not in given["keep"]]
-    removed, kept = undo(receipts, given["folder"], act)
+    try:
+        with lock(STARTS, TURN_S) if act else nullcontext():
+            jobs = running_jobs()
+            if jobs:
+                named = " and ".join(f"job {job}" for job in jobs)
+                raise ModuleFailed(f"{named} runs on this host, or is being started", f"tfctl stop {jobs[0]}", BUSY)
+            removed, kept = undo(receipts, given["folder"], act)
+    except Held:
+        raise ModuleFailed("a job is being started on this host", "try again, or stop that job first", BUSY) from None
     return {"changed": bool(receipts), "removed": removed, "kept": kept}
 
 

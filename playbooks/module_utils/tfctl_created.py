@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from ansible.module_utils.tfctl_install import ModuleFailed, write
-from ansible.module_utils.tfctl_programs import LIST_UNITS
+from ansible.module_utils.tfctl_programs import live_units
 from ansible.module_utils.tfctl_receipts import (
     FOLDER,
     FORMAT,
@@ -27,12 +27,9 @@ from ansible.module_utils.tfctl_receipts import (
     read,
 )
 from ansible.module_utils.tfctl_transaction import PREVIOUS, RECORD, Apt, Dnf, call, of_this_host, recorded
-from ansible.module_utils.tfctl_unit_list import live_or_queued
 
 #: What a receipt can list as created, besides packages.
 _KINDS = ("paths", "trees", "caches", "units", "users", "groups")
-#: The first line of the mount unit of the role shared_storage.
-_MOUNT = "# Written by tfctl provision (role shared_storage).\n"
 #: The units of a task and of the guard of a job (tfctl/node/names.py).
 _UNIT = re.compile(r"tfctl-(.+)-[a-z][a-z0-9_]*-\d+\.service|tfctlguard-(.+)\.service")
 
@@ -56,9 +53,6 @@ def begin(role: str, manages: Manages, folder: str = FOLDER) -> None:
     for kind, names in (old["before"] if old else {}).items():
         # The first run decides what existed before tfctl.
         before[kind] = {**before.get(kind, {}), **names}
-    for unit in filter(_is_own_mount, now["paths"]):
-        before["paths"][unit] = False
-        before["units"][Path(unit).name] = False
     receipt: Receipt = {
         "format": FORMAT,
         "role": role,
@@ -104,13 +98,6 @@ def created(receipt: Receipt) -> dict[str, list[str]]:
     return {**found, "packages": sorted(packages & earlier | new)}
 
 
-def _is_own_mount(path: str) -> bool:
-    """Return whether the file is a mount unit that tfctl has written, perhaps before receipts listed such units."""
-    with contextlib.suppress(OSError):
-        return path.endswith(".mount") and Path(path).read_text("utf-8", "replace").startswith(_MOUNT)
-    return False
-
-
 def _missing(directories: Iterable[Path]) -> Iterator[str]:
     """Yield those of the directories, and of their parents, that do not exist."""
     for directory in directories:
@@ -133,11 +120,10 @@ def _write(path: Path, receipt: Receipt) -> None:
 
 
 def running_jobs() -> list[str]:
-    """Return the names of the jobs with a live task on this host, or with a guard, which may start their tasks again.
-
-    Raises ModuleFailed.
+    """Return the names of the jobs with a live task on this host, of those that are being started, and of those with a
+    guard, which may start their tasks again. Raises ModuleFailed.
     """
-    units = map(_UNIT.fullmatch, live_or_queued(call(LIST_UNITS)))
+    units = map(_UNIT.fullmatch, live_units())
     return sorted({unit[1] or unit[2] for unit in units if unit})
 
 

@@ -99,22 +99,13 @@ def drop(environment: Path) -> None:
 
 
 def refuse_under_a_job(link: Path) -> None:
-    """Raise ModuleFailed if a task runs with the stack."""
-    units = running(link)
+    """Raise ModuleFailed if a task runs whose PATH contains the link, or if it is unknown whether one runs."""
+    files = [path for path in sorted(Path(VARIABLES).glob("tfctl-*.env")) if f"{link}/bin" in (read(path) or "")]
+    alive = live_units() if files else []
+    units = [f"{path.stem}.service" for path in files if f"{path.stem}.service" in alive]
     if units:
         message = f"{', '.join(units)}: running with {link.name}, whose files would change"
         raise ModuleFailed(message, "wait until the job ends, or run tfctl stop")
-
-
-def running(link: Path) -> list[str]:
-    """Return the units of live tasks whose PATH contains the link."""
-    units = [
-        f"{path.stem}.service"
-        for path in sorted(Path(VARIABLES).glob("tfctl-*.env"))
-        if f"{link}/bin" in (read(path) or "")
-    ]
-    alive = live_units() if units else []
-    return [unit for unit in units if unit in alive]
 
 
 def site_of(environment: Path) -> Path:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.tfctl_install import ModuleFailed, last_lines
+from ansible.module_utils.tfctl_starting import STARTS, reservations
 from ansible.module_utils.tfctl_unit_list import ARGUMENTS, live_or_queued
 
 LIMIT_S = 30  # a sick driver hangs nvidia-smi
@@ -47,9 +49,16 @@ def run(command: Sequence[str], limit_s: float | None = None) -> tuple[int, str]
 
 
 def live_units() -> list[str]:
-    """Return the units of tasks and guards that run, start, end or are about to start, or none if systemctl fails."""
+    """Return the units of tasks and guards that run, start, end or are about to start, and those of starts in progress,
+    which may not have begun any yet. Raises ModuleFailed if systemctl does not say which ones run.
+    """
+    # First, for a start that ends in between is then seen twice, and not missed.
+    tasks = [(start["job"], *task) for start, alive in reservations(STARTS) if alive for task in start["tasks"]]
     code, said = run(LIST_UNITS)
-    return live_or_queued(said) if code == 0 else []
+    if code:
+        message = f"tfctl cannot find out which jobs run: {last_lines(said)} (exit code {code} of systemctl)"
+        raise ModuleFailed(message, "run `systemctl list-units` on {host} to see why, then try again")
+    return [*live_or_queued(said), *(f"tfctl-{job}-{role}-{index}.service" for job, role, index in tasks)]
 
 
 def content(path: Path) -> str:

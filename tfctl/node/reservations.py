@@ -1,7 +1,6 @@
 """The reservation of a start in progress: written before anything is made, in a file that its process keeps locked.
 
-/run/tfctl/lock             held while a start checks and writes, never while it waits for a client
-/run/tfctl/reserved/JOB     the reservation; if it is not locked, its process is dead and the next caller undoes it
+If it is not locked, its process is dead, and the next caller undoes it. See starting.py for the files.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ import errno
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-from . import guards, jobstore, names
+from . import guards, jobstore, names, starting
 from .asuser import as_user
 from .exits import Exit
 from .session import RequestRefused
@@ -64,19 +62,12 @@ def lock(
     Raises RequestRefused if another process does not release it within ``patience`` seconds; ``beat`` is called
     meanwhile.
     """
-    system.at(names.RUN_DIR).mkdir(0o755, parents=True, exist_ok=True)
-    descriptor = os.open(system.at(f"{names.RUN_DIR}/lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    until = time.monotonic() + patience
     try:
-        while not _flock(descriptor, fcntl.LOCK_EX):
-            if time.monotonic() > until:
-                what = f"another start on {host()} is still writing its files"
-                raise RequestRefused(Exit.BUSY, what, "try again", retry=True)
-            beat()
-            time.sleep(0.01)
-        yield
-    finally:
-        os.close(descriptor)
+        with starting.lock(system.at(names.RUN_DIR), patience, beat):
+            yield
+    except starting.Held:
+        what = f"another start on {host()} is still writing its files"
+        raise RequestRefused(Exit.BUSY, what, "try again", retry=True) from None
 
 
 def take(system: System, reservation: Reservation) -> int:
@@ -236,40 +227,14 @@ def _records(system: System) -> Iterator[dict[str, Any]]:
 
 def _all(system: System) -> Iterator[tuple[Reservation, bool]]:
     """Yield each reservation, and whether its process is alive."""
-    directory = system.at(_DIRECTORY)
-    for name in sorted(jobstore.listing(directory)):
-        if not names.JOB.fullmatch(name):
-            continue
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                alive = not _flock(descriptor, fcntl.LOCK_SH)
-                if os.fstat(descriptor).st_nlink == 0:
-                    continue  # kept or undone just now
-                found = _read(directory / name)
-            finally:
-                os.close(descriptor)
-            if found:
-                yield found, alive
-
-
-def _read(path: Path) -> Reservation | None:
-    fields = jobstore.read_json(path)
-    if fields is None:
-        return None
-    return Reservation(
-        fields["job"], fields["attempt"], fields["run"], tuple((role, index) for role, index in fields["tasks"]),
-        tuple(fields["ports"]), tuple(fields["gpus"]), fields["stored"], tuple(fields["made"]),
-        fields.get("guard", False), fields.get("by", ""), fields.get("output", ""),
-    )  # fmt: skip
-
-
-def _flock(descriptor: int, how: int) -> bool:
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    for fields, alive in starting.reservations(system.at(names.RUN_DIR)):
+        tasks = tuple((role, index) for role, index in fields["tasks"])
+        found = Reservation(
+            fields["job"], fields["attempt"], fields["run"], tasks, tuple(fields["ports"]), tuple(fields["gpus"]),
+            fields["stored"], tuple(fields["made"]), fields.get("guard", False), fields.get("by", ""),
+            fields.get("output", ""),
+        )  # fmt: skip
+        yield found, alive
 
 
 def _remove_empty(directories: Sequence[Path]) -> None:

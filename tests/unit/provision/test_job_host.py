@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.provision.role_play import play, tasks_of, trial
+from tests.unit.provision.role_play import check, facts, play, tasks_of, trial
 from tfctl.node import names
 from tfctl.provision import ansible
 
@@ -60,3 +60,21 @@ def test_operators_may_run_tfctl_node_on_a_host_that_cannot_resolve_its_name(tmp
         tried = {"item": "ops", "rc": 0, "stderr": "\n".join(lines), "stderr_lines": lines}
         tasks += trial(task, failure, **own, job_host_tried={"results": [tried]})
     play(tmp_path, "job_host", tasks)
+
+
+def test_versions_that_the_guards_of_running_jobs_use_are_kept_and_nothing_is_deleted_if_they_are_unknown(
+    tmp_path: Path,
+) -> None:
+    units, lib = tmp_path / "units", "/usr/local/lib/tfctl"
+    units.mkdir()
+    (units / "tfctlguard-digits.service").write_text(f"[Service]\nType=exec\nExecStart={lib}/aa/guard run digits\n")
+    (units / "tfctl-digits-worker-0.service").write_text(f"[Service]\nExecStart={lib}/bb/tfctl-node\n")
+    (task,) = (each for each in tasks_of("job_host", "node_part.yml") if "that running jobs use" in each["name"])
+    task["ansible.builtin.command"]["argv"][1], task["delay"] = str(units), 0
+    ages = {"aa": 0, "bb": 1, "cc": 2, "dd": 3}
+    files = [{"path": f"{lib}/{name}", "isdir": True, "ctime": age} for name, age in ages.items()]
+    node_part = {"digest": "ee", "files": [], "archive": ""}
+    known = facts(job_host_found={"files": files}, job_host_node_part=node_part)
+    play(tmp_path, "job_host", [known, task, check(f"job_host_old_versions == ['{lib}/cc', '{lib}/bb']")])
+    (units / "tfctlguard-unreadable.service").mkdir()
+    play(tmp_path, "job_host", [{**task, "ignore_errors": True}, check("job_host_guards is failed")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import stat
 import subprocess
@@ -9,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_links
+from ansible.module_utils import tfctl_links, tfctl_programs
 from ansible.module_utils.tfctl_install import ModuleFailed, point
 
 from playbooks.library.tfctl_rollback import roll_back
@@ -105,6 +107,7 @@ def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(tfctl_links, "VARIABLES", str(variables))
+    monkeypatch.setattr(tfctl_programs, "STARTS", tmp_path / "run")
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     return state
 
@@ -119,6 +122,44 @@ def test_switch_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Path
     assert tfctl_links.current(link) == link.with_name(OLD)
     tfctl_links.switch(link, link.with_name(OLD))  # changes nothing
     job.write_text("failed\n")
+    tfctl_links.switch(link, link.with_name(NEWEST))
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("echo Failed to connect to bus >&2; exit 1", "Failed to connect to bus"),
+        ("exec sleep 60", "ran longer than 0.2 s"),
+        (None, "there is no systemctl"),
+    ],
+)
+def test_switch_is_refused_when_systemctl_does_not_say_which_jobs_run(
+    link: Path, job: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, said: str
+) -> None:
+    """A host with so much load that systemctl hangs is one with jobs."""
+    systemctl = job.parent / "bin/systemctl"
+    systemctl.write_text(f"#!/bin/sh\n{program}\n")
+    if program is None:
+        systemctl.unlink()
+        monkeypatch.setenv("PATH", str(job.parent / "bin"))
+    monkeypatch.setattr(tfctl_programs, "LIMIT_S", 0.2)
+    point(link, OLD)
+    with pytest.raises(ModuleFailed, match=f"^tfctl cannot find out which jobs run: .*{said}"):
+        tfctl_links.switch(link, link.with_name(NEWEST))
+    assert tfctl_links.current(link) == link.with_name(OLD)
+
+
+def test_switch_is_refused_while_a_task_is_being_started_with_the_stack(link: Path, job: Path) -> None:
+    """Its start has written the task's files, and waits for the other hosts."""
+    point(link, OLD)
+    job.write_text("inactive\n")
+    reservation = job.parent / "run/reserved/digits"
+    reservation.parent.mkdir(parents=True)
+    reservation.write_text(json.dumps({"job": "digits", "tasks": [["worker", 0], ["worker", 1]]}))
+    with reservation.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ModuleFailed, match=r"^tfctl-digits-worker-0\.service: running with tf9"):
+            tfctl_links.switch(link, link.with_name(NEWEST))
     tfctl_links.switch(link, link.with_name(NEWEST))
 
 

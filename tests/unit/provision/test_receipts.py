@@ -12,15 +12,17 @@ from typing import Any
 
 import fake_host_programs
 import pytest
-from ansible.module_utils import tfctl_created, tfctl_receipts
+from ansible.module_utils import tfctl_created, tfctl_programs, tfctl_receipts
 from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
 from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_programs import live_units
 from ansible.module_utils.tfctl_receipts import Manages, Receipt, drifts, read_all
+from node_tree import Tree, make_plan, reserve
 
+from playbooks.library import tfctl_receipt
 from playbooks.library.tfctl_receipt import remove
-from tfctl.node import receipts
-from tfctl.provision import ansible
+from tfctl.node import receipts, reservations
+from tfctl.node.system import System
 
 RUNNING = {"active": "active", "enabled": "enabled"}
 STOPPED = {"active": "inactive", "enabled": "disabled"}
@@ -55,6 +57,8 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    for module in (tfctl_programs, tfctl_receipt):
+        monkeypatch.setattr(module, "STARTS", tmp_path / "run/tfctl")
     host = Host(tmp_path)
     with fake_host_programs.serve(tmp_path / "bin", host.state):
         yield host
@@ -368,27 +372,6 @@ def test_undo_keeps_the_file_of_a_unit_that_does_not_stop_so_that_a_second_call_
     assert undo(read_all(host.receipts), host.receipts).removed == ["unit srv-all.mount", str(file)]
 
 
-def test_undo_removes_a_mount_unit_that_an_earlier_tfctl_wrote(host: Host) -> None:
-    """Its role had no receipt, or one that does not list the unit, or lists it as older than tfctl."""
-    theirs, ours = host.files / "data.mount", host.files / "srv-all.mount"
-    template = ansible.data_dir() / "roles/shared_storage/templates/etc/systemd/system/share.mount.j2"
-    theirs.write_text("[Mount]\n")
-    ours.write_text(template.read_text())
-    host.change({"units": {theirs.name: RUNNING, ours.name: RUNNING}})
-    manages: Manages = {"paths": [str(theirs), str(ours)], "units": [theirs.name, ours.name]}
-    for known in ({}, {"paths": {str(ours): True}, "units": {ours.name: True}}):
-        begin("role", manages, host.receipts)
-        path = Path(host.receipts, "role.json")
-        receipt = json.loads(path.read_text())
-        receipt["before"].update(known)
-        path.write_text(json.dumps(receipt))
-        begin("role", manages, host.receipts)
-        end("role", "digest", manages, host.receipts)
-        assert host.receipt()["created"]["units"] == [ours.name]
-    assert undo(read_all(host.receipts), host.receipts).removed == [f"unit {ours.name}", str(ours)]
-    assert theirs.exists()
-
-
 def test_undo_does_not_look_into_a_mounted_directory(host: Host) -> None:
     """Its file server may not answer. A check assumes that the unit of the mount is going to be stopped."""
     mounted: Receipt = {
@@ -424,10 +407,70 @@ def test_reset_is_refused_while_only_the_guard_of_a_job_lives(provisioned: Host)
     """The guard waits until it starts the tasks again."""
     units = {"tfctl-retried-worker-0.service": STOPPED, "tfctlguard-retried.service": RUNNING}
     provisioned.change({"units": {**provisioned["units"], **units}})
-    with pytest.raises(ModuleFailed, match=r"^job retried runs on this host$") as refused:
+    with pytest.raises(ModuleFailed, match=r"^job retried runs on this host, or is being started$") as refused:
         remove({"folder": provisioned.receipts, "keep": []}, act=True)
     assert (refused.value.fault["kind"], refused.value.fault["remedy"]) == ("busy", "tfctl stop retried")
     assert provisioned.receipt()["created"] and "tool" in provisioned["packages"]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    """The host, on which the real node part starts jobs."""
+    with Tree() as made:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run/tfctl").symlink_to(made / "run/tfctl")
+        yield made
+
+
+def test_reset_is_refused_while_a_job_is_being_started_whose_tasks_do_not_run_yet(
+    provisioned: Host, tree: Tree
+) -> None:
+    with tree.start() as session:
+        reserve(session, make_plan())
+        assert live_units() == ["tfctl-digits-worker-0.service"]
+        with pytest.raises(ModuleFailed, match=r"^job digits runs on this host, or is being started$"):
+            remove({"folder": provisioned.receipts, "keep": []}, act=True)
+        session.process.kill()
+        session.process.wait(10)
+    assert running_jobs() == [], "the process of the start is dead"
+    assert remove({"folder": provisioned.receipts, "keep": []}, act=True)["changed"]
+
+
+def test_reset_is_refused_while_a_start_writes_its_files(
+    provisioned: Host, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfctl_receipt, "TURN_S", 0.1)
+    with (
+        reservations.lock(System(str(tree.path))),
+        pytest.raises(ModuleFailed, match="a job is being started on this host") as refused,
+    ):
+        remove({"folder": provisioned.receipts, "keep": []}, act=True)
+    assert refused.value.fault["kind"] == "busy"
+    assert provisioned.receipt()["created"]
+
+
+def test_reset_that_only_checks_creates_no_lock(provisioned: Host, tmp_path: Path) -> None:
+    remove({"folder": provisioned.receipts, "keep": []}, act=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("echo Failed to connect to bus: No such file or directory >&2; exit 1", "Failed to connect to bus"),
+        ("exec sleep 60", "systemctl ran longer than 0.2 s and was killed"),
+    ],
+)
+def test_reset_is_refused_when_systemctl_does_not_say_which_jobs_run(
+    provisioned: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, said: str
+) -> None:
+    monkeypatch.setattr(tfctl_programs, "LIMIT_S", 0.2)
+    (tmp_path / "bin/systemctl").unlink()
+    (tmp_path / "bin/systemctl").write_text(f"#!/bin/sh\n{program}\n")
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    with pytest.raises(ModuleFailed, match=f"^tfctl cannot find out which jobs run: {said}"):
+        remove({"folder": provisioned.receipts, "keep": []}, act=True)
+    assert provisioned.receipt()["created"]
 
 
 def test_created_module_needs_nothing_but_the_receipts() -> None:
