@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TypedDict
 
 from tfctl.node.exits import Exit as Exit
-from tfctl.wording import plain
+from tfctl.wording import Lines, plain_lines
 
 # When hosts fail for different reasons, the first of these is the exit code.
 PRECEDENCE = (Exit.BAD_FILE, Exit.PREFLIGHT, Exit.UNREACHABLE, Exit.BUSY, Exit.FAILED)
@@ -94,7 +94,7 @@ class PreflightFailed(TfctlError):
 
 def error_json(code: int, message: str, remedy: str = "") -> ErrorObject:
     """Return the object that `-o json` prints for an error."""
-    return {"exit": int(code), "message": plain(message), "remedy": plain(remedy)}
+    return {"exit": int(code), "message": plain_lines(message), "remedy": plain_lines(remedy)}
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def located(place: str) -> Iterator[None]:
     try:
         yield
     except BadFile as error:
-        raise BadFile(f"{place}: {error.message}", error.remedy) from None
+        raise BadFile(f"{place}: " + error.message, error.remedy) from None
 
 
 def first_of(codes: Iterable[Exit]) -> Exit:
@@ -127,7 +127,7 @@ def together(errors: Sequence[TfctlError]) -> TfctlError:
     """Combine several hosts' errors into one: a line each, with its remedy, and the exit code by PRECEDENCE."""
     if len(errors) == 1:
         return errors[0]
-    lines = [f"{error.message} ({error.remedy})" if error.remedy else error.message for error in errors]
-    combined = of_exit(first_of(error.exit for error in errors), "\n".join(dict.fromkeys(lines)))
+    lines = [error.message + (" (" + error.remedy + ")" if error.remedy else "") for error in errors]
+    combined = of_exit(first_of(error.exit for error in errors), Lines(*dict.fromkeys(lines)))
     combined.hosts = tuple(dict.fromkeys(host for error in errors for host in error.hosts))
     return combined

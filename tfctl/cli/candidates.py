@@ -75,7 +75,8 @@ def _values(kind: str, known: CompletionNames, stacks: Sequence[str]) -> list[st
     """Return the values of an option."""
     if kind.startswith("[") or "|" in kind:
         return kind.strip("[]<>").split("|")
-    return {"JOB": [*known.jobs, FILES], "HOST": list(known.hosts), "STACK": list(stacks)}.get(kind, [FILES])
+    hosts = [host for host in known.hosts if host.isprintable()]  # another would become several candidates
+    return {"JOB": [*known.jobs, FILES], "HOST": hosts, "STACK": list(stacks)}.get(kind, [FILES])
 
 
 def _arguments(form: str, given: Sequence[str], known: CompletionNames, stacks: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tfctl.errors import TfctlError, UsageError
-from tfctl.wording import plain, with_remedy
+from tfctl.wording import shown, with_remedy
 
 
 class OutputFormat(StrEnum):
@@ -111,9 +111,9 @@ def wants_json(output: OutputFormat, follow: bool) -> bool:
 def say(text: str) -> None:
     """Write a message to stderr at once. If stderr is closed, carry on."""
     with suppress(OSError):
-        typer.echo(plain(text), err=True)
+        typer.echo(shown(text), err=True)
 
 
 def say_error(error: TfctlError) -> None:
     """Write an error to stderr: its message, then its remedy after an arrow."""
-    say(with_remedy(f"tfctl: {error.message}", error.remedy))
+    say(with_remedy("tfctl: " + error.message, error.remedy))

@@ -23,7 +23,7 @@ from tfctl.cli.lines import Splitter
 from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import open_task
 from tfctl.errors import TfctlError, UsageError
-from tfctl.wording import plain
+from tfctl.wording import plain_lines, printed
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import ExecEndObject, ExecErrorObject, ExecLineObject, PlaceObject
@@ -102,7 +102,7 @@ def run(
         elif isinstance(result, TfctlError):
             say_error(result)
         elif result.signal:
-            say(f"{task}: the command was ended by {plain(result.signal)}")
+            say(f"{task}: the command was ended by {result.signal}")
     return exit_code(results)
 
 
@@ -133,7 +133,7 @@ class _Raw:
     def __call__(self, _task: TaskState, stream: int, data: bytes) -> None:
         sink = _sink(stream)
         if sink.isatty():
-            sink.write(plain(self._decoders[stream].decode(data)))
+            sink.write(plain_lines(self._decoders[stream].decode(data)))
         else:
             sink.buffer.write(data)
         sink.flush()
@@ -142,7 +142,7 @@ class _Raw:
     def close(self) -> None:
         for stream, decoder in self._decoders.items():
             sink = _sink(stream)
-            sink.write(plain(decoder.decode(b"", final=True)))
+            sink.write(plain_lines(decoder.decode(b"", final=True)))
             sink.flush()
 
 
@@ -175,7 +175,8 @@ class _Prefixed(_Lines):
 
     def _print(self, task: TaskState, stream: int, line: str) -> None:
         prefix = text.coloured(f"{str(task).ljust(self._width)} │", "cyan")
-        print(f"{prefix} {plain(line)}", file=_sink(stream), flush=True)
+        for each in printed(line):
+            print(f"{prefix} {each}", file=_sink(stream), flush=True)
 
 
 class _Json(_Lines):

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tfctl.errors import UsageError
-from tfctl.wording import plain
+from tfctl.wording import lines_of, plain, shown, unmarked
 
 if TYPE_CHECKING:
     from tfctl.provision.events import Event
@@ -51,11 +51,17 @@ def host_lines(
     the lines of ``more``."""
     width = max(len(host.host) for host in result.hosts)
     for host in result.hosts:
-        yield f"{host.host:{width}}  {summary(host)}"
-        yield from (f"{'':{width}}  {plain(line)}" for line in (*_faults(host), *more(host)))
+        yield f"{plain(host.host):{width}}  {summary(host)}"
+        yield from (f"{'':{width}}  {line}" for line in (*_faults(host), *_lines(more(host))))
 
 
 def _faults(host: HostResult) -> Iterator[str]:
     for fault in host.faults:
-        yield from fault.message.splitlines()
-        yield from (f"→ {line}" for line in fault.remedy.splitlines())
+        yield from _lines(lines_of(fault.message))
+        if fault.remedy:
+            yield from (f"→ {plain(line)}" for line in lines_of(fault.remedy))
+
+
+def _lines(sentences: Iterable[str]) -> Iterator[str]:
+    for sentence in sentences:
+        yield from shown(unmarked(sentence)).splitlines()

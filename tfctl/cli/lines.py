@@ -12,7 +12,7 @@ from tfctl.cli.common import say
 from tfctl.cli.stdout import require_reader
 from tfctl.cli.tables import rfc3339_ms
 from tfctl.node import names
-from tfctl.wording import listed, plain
+from tfctl.wording import listed, printed
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import LineObject, LostObject
@@ -25,6 +25,7 @@ _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_cyan", "bright
 class Printer:
     """Prints lines on stdout, prefixed ``worker/3 │`` or as one JSON object each.
 
+    A task may log several lines at once: then each has the prefix, and the JSON object has them all, unchanged.
     In text, gaps are reported on stderr. In JSON, a gap is an object for each task, with the same keys and ``lost``.
     Raises BrokenPipeError once nobody reads stdout any more.
     """
@@ -59,7 +60,7 @@ class Printer:
         name = names.task(line.role, line.index).ljust(self._width)
         prefix = text.coloured(f"{name} │", self._colours.get(line.role, ""))
         when = f"{rfc3339_ms(line.time)} " if self._timestamps else ""
-        return f"{when}{prefix} {visible(line.text)}\n"
+        return "".join(f"{when}{prefix} {text}\n" for text in printed(line.text))
 
 
 class Splitter:
@@ -83,12 +84,6 @@ class Splitter:
         line = b"".join(self._pieces).decode(errors="replace")
         self._pieces.clear()
         return line
-
-
-def visible(line: str) -> str:
-    """Return a line as it is shown: without control characters, and only the last state of a progress bar, which
-    overwrites itself with \\r."""
-    return plain(line.rstrip("\r").rpartition("\r")[2])
 
 
 def _object(time: float, role: str, index: int, host: str, stream: str, line: str) -> LineObject:

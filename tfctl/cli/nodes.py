@@ -13,7 +13,7 @@ from tfctl.cli.tables import Column, Table
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
 from tfctl.node.names import REQUIREMENTS
-from tfctl.wording import abbreviated, counted, plain, with_remedy
+from tfctl.wording import Lines, abbreviated, counted, plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import NodesObject
@@ -71,9 +71,9 @@ def drift_message(host: str, drifts: Sequence[str]) -> str:
     The role requirements repairs packages of requirements files only when it gets these files.
     """
     more = [f"and {counted(len(drifts) - _DRIFTS, 'other change')}"] if len(drifts) > _DRIFTS else []
-    lines = "\n".join([*drifts[:_DRIFTS], *more])
+    lines = f"{host}: " + Lines(*drifts[:_DRIFTS], *more)
     files = " --requirements FILE" if any(line.startswith(f"{REQUIREMENTS}/") for line in drifts) else ""
-    return with_remedy(f"{host}: {lines}", f"tfctl provision INVENTORY --limit {host}{files}")
+    return with_remedy(lines, f"tfctl provision INVENTORY --limit {host}{files}")
 
 
 def table(states: list[NodeState]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from tfctl.cli.common import say
 from tfctl.provision.events import Began, HostDone, TaskStarted, Warned
-from tfctl.wording import abbreviated, plain
+from tfctl.wording import abbreviated, plain, shown
 
 if TYPE_CHECKING:
     from tfctl.provision.events import Event
@@ -48,25 +48,26 @@ class ProgressDisplay:
         if isinstance(event, Began):
             self._begin(event)
         elif isinstance(event, TaskStarted):
-            self._shown.task(event.name, self._hosts)
+            self._shown.task(plain(event.name), self._hosts)
         elif isinstance(event, Warned):
-            self._shown.line(f"{event.host}: {plain(event.text)}", "yellow", True)
+            self._shown.line(shown(f"{event.host}: " + event.text), "yellow", True)
         else:
             self._host_done(event)
 
     def _begin(self, event: Began) -> None:
         self._hosts = len(event.hosts)
         if event.batch:
-            self._shown.line(f"{event.batch}: {abbreviated(event.hosts)}", "bold", True)
+            self._shown.line(plain(f"{event.batch}: {abbreviated(event.hosts)}"), "bold", True)
 
     def _host_done(self, event: HostDone) -> None:
         self._shown.host_done()
         if event.state in ("failed", "unreachable"):
             self._hosts -= 1
         if event.state in _SIGNS:
-            self._shown.line(f"  {event.host}  {_SIGNS[event.state]}  {event.task}", _COLOURS[event.state], True)
+            what = f"  {event.host}  {_SIGNS[event.state]}  {event.task}"
+            self._shown.line(plain(what), _COLOURS[event.state], True)
         for line in event.diff.splitlines():
-            self._shown.line(plain(line), "", False)
+            self._shown.line(plain(f"    │ {line}"), "", False)
 
 
 class _Pipe:
@@ -100,10 +101,11 @@ class _Terminal:
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         self._console = Console(stderr=True, highlight=False)
-        columns = ("{task.description}", "{task.fields[hosts]}")
+        # Not markup: a task may be called [x].
+        columns = (TextColumn(f"{{{field}}}", markup=False) for field in ("task.description", "task.fields[hosts]"))
         self._live = Progress(
             SpinnerColumn(),
-            *map(TextColumn, columns),
+            *columns,
             TimeElapsedColumn(),
             console=self._console,
             transient=True,

@@ -21,6 +21,7 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.which import lay_out
 from tfctl.errors import BadFile
+from tfctl.wording import plain_lines
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import RenderedObject
@@ -71,7 +72,7 @@ def render(
         text.print_json(rendered)
     elif to is None:
         for path, content in files.items():
-            typer.echo(f"# {path}\n{content}")
+            typer.echo(plain_lines(f"# {path}\n{content}"))
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, say, say_error
 from tfctl.cli.which import find_job, job_name, say_clocks
 from tfctl.errors import TfctlError, UsageError, first_of
-from tfctl.wording import with_remedy
+from tfctl.wording import shown, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.report.figures import Report, RunFigures
@@ -104,7 +104,7 @@ def _tables(report: Report, output: ReportFormat) -> str:
     if len(report.runs) == 1:
         tables.append(form(table.task_rows(report.runs[0].run)))
     for finding in findings(report):
-        tables.append(with_remedy(f"{finding.run}: {finding.cause}: {finding.why}", finding.check))
+        tables.append(shown(with_remedy(f"{finding.run}: {finding.cause}: {finding.why}", finding.check)))
     return "\n\n".join(tables)
 
 

@@ -21,7 +21,7 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
 from tfctl.errors import UsageError
-from tfctl.wording import counted, plain
+from tfctl.wording import Lines, counted
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import ResetHostObject, ResetObject
@@ -76,8 +76,10 @@ def confirm(source: Path, limit: str | None) -> None:
     if not sys.stdin.isatty():
         raise UsageError("a reset must be confirmed, and there is no terminal", "add --yes")
     say(
-        f"{counted(len(hosts), 'host')} of {source}: {', '.join(hosts)}\n"
-        "This removes the stacks, accounts, files and packages that tfctl provision has created there."
+        Lines(
+            f"{counted(len(hosts), 'host')} of {source}: {', '.join(hosts)}",
+            "This removes the stacks, accounts, files and packages that tfctl provision has created there.",
+        )
     )
     answer = typer.prompt("Type the number of hosts to continue", err=True)
     if answer.strip() != str(len(hosts)):
@@ -112,4 +114,4 @@ def _summary(host: HostResult, check: bool) -> str:
 
 def _details(host: HostResult, check: bool) -> list[str]:
     kept = [f"kept {sentence}" for sentence in host.kept]
-    return [*(f"would remove {plain(what)}" for what in host.removed if check), *kept]
+    return [*(f"would remove {what}" for what in host.removed if check), *kept]

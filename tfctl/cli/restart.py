@@ -20,7 +20,7 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.times import limit
 from tfctl.cli.which import open_task, require_meant, task_of
-from tfctl.wording import running
+from tfctl.wording import running, shown
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import RestartedJobObject
@@ -71,7 +71,7 @@ def restart(
             if as_json:
                 _print_json(state.job, attempt)
             else:
-                typer.echo(planned)
+                typer.echo(shown(planned))
             return 0
         attempt = _task(opened) if opened.task else _whole(opened)
         alive = {*running_tasks(state), task_of(opened).name} if opened.task else [task.name for task in state.tasks]

@@ -10,7 +10,7 @@ import typer
 
 from tfctl.cli.common import EnvOption, JobFileArgument, JobFileOption, OutputFormat, named, say
 from tfctl.errors import BadFile, Exit, UsageError
-from tfctl.wording import counted
+from tfctl.wording import Lines, counted
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,7 +54,7 @@ def run(
     if not local:
         raise UsageError(
             "`tfctl run` needs --local",
-            f"on this machine: tfctl run {jobfile} --local\non the hosts: tfctl start {jobfile}",
+            Lines(f"on this machine: tfctl run {jobfile} --local", f"on the hosts: tfctl start {jobfile}"),
         )
     given = variables.external(env or (), os.environ).given
     job = load.load(jobfile)

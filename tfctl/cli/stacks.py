@@ -11,7 +11,7 @@ import typer
 from tfctl import schema
 from tfctl.cli.common import AskBecomePassOption, InventoryOption, OutputFormat, OutputOption, PythonTreeOption
 from tfctl.errors import ErrorObject, Exit
-from tfctl.wording import plain, with_remedy
+from tfctl.wording import shown, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import WrittenFilesObject
@@ -124,7 +124,7 @@ def _print(data: Mapping[str, object], lines: Iterable[str], output: OutputForma
     if output is OutputFormat.json:
         text.print_json(data)
     else:
-        print("\n".join(plain(line) for line in lines))
+        print("\n".join(map(shown, lines)))
 
 
 def _row(stack: Stack) -> tuple[str, ...]:
@@ -170,7 +170,7 @@ def _on_host(stack: Stack, host: str, found: Explanation[ErrorObject]) -> Iterat
     yield from _aligned(dict(_chosen(stack, own)))
     yield from (f"  note: {notice}" for notice in own["notices"])
     for fault in own["faults"]:
-        yield with_remedy(f"  cannot be: {fault['message']}", fault["remedy"])
+        yield with_remedy("  cannot be: " + fault["message"], fault["remedy"])
     yield "the others:"
     yield from _aligned({name: _fit(other, own) for name, other in found["stacks"].items() if name != stack.name})
 

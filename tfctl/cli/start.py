@@ -26,7 +26,7 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.times import limit
 from tfctl.cli.which import lay_out, say_clocks
-from tfctl.wording import running
+from tfctl.wording import running, shown
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import StartedJobObject, StartedTaskObject
@@ -86,7 +86,7 @@ def start(
             if as_json:
                 text.print_json(_object(planned))
             else:
-                typer.echo(plan.text(planned))
+                typer.echo(shown(plan.text(planned)))
             return 0
         job = ready.start_in_turn(longest) if queue else ready.start()
         with detaching(job.name):

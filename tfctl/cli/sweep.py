@@ -28,7 +28,7 @@ from tfctl.cli.start import CodeLimitOption, packed
 from tfctl.cli.wait import detaching, reporting_the_outcome, running_tasks, sentence
 from tfctl.cli.which import lay_out
 from tfctl.errors import Busy, Exit, NotFound, TfctlError, Unreachable, UsageError
-from tfctl.wording import counted, plain
+from tfctl.wording import counted
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import PlannedRunObject, SweepObject
@@ -277,4 +277,4 @@ def _print_plan(
 
 
 def _settings(variant: Variant) -> str:
-    return plain(" ".join(f"{key}={value}" for key, value in variant.settings.items()))
+    return " ".join(f"{key}={value}" for key, value in variant.settings.items())

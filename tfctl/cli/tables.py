@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
-from tfctl.wording import abbreviated, plain
+from tfctl.wording import abbreviated, cell, plain, unmarked
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import PlaceObject
@@ -72,8 +72,8 @@ class Table(Generic[T]):
 def job_text(state: JobState) -> str:
     """Return a job's state and its reason, above a table of its tasks, failed ones first."""
     record = state.record
-    head = plain(f"{state.job}  attempt {state.attempt}  {record.strategy}  {record.stack}  ")
-    reason = [f"  {plain(state.reason)}"] if state.reason else []
+    head = f"{state.job}  attempt {state.attempt}  {record.strategy}  {cell(record.stack)}  "
+    reason = [f"  {unmarked(plain(state.reason))}"] if state.reason else []
     left = [f"  {plain(_remaining(state))}"] if state.remaining else []
     return "\n".join([head + text.state_word(state.state), *reason, *left, TASKS.text(state.by_attention())])
 
@@ -193,7 +193,7 @@ TASKS: Table[TaskState] = Table(
     ),
     Column("LASTED", _task_lasted, finished=lambda task: rfc3339(task.status.finished)),
     Column(
-        "REASON", lambda task: plain(task.status.reason or ""), if_needed=True,
+        "REASON", lambda task: task.status.reason or "", if_needed=True,
         reason=lambda task: task.status.reason or "",
     ),
     Column("LAST LINE", _last_line, if_needed=True, last_line_age=lambda task: task.status.last_line_age),

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from tfctl.wording import plain
+from tfctl.wording import cell
 
 _COLOURS = {
     "succeeded": "green",
@@ -52,10 +52,10 @@ def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
 
     On a terminal that is too narrow, the columns that do not fit continue on further lines, which are indented.
     """
-    lines = [[plain(cell) for cell in row] for row in rows]
+    lines = [list(map(cell, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        line[:] = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        line[:] = [each.ljust(width) for each, width in zip(line, widths, strict=True)]
     if state is not None:
         for line in lines[1:]:
             line[state] = state_word(line[state])

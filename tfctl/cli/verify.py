@@ -9,7 +9,7 @@ import typer
 
 from tfctl.cli.common import InventoryArgument, OutputFormat, OutputOption, SameInventoryOption, named, say
 from tfctl.errors import UsageError
-from tfctl.wording import plain, with_remedy
+from tfctl.wording import shown, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.verify.results import ProofResult, ProofResults
@@ -71,14 +71,14 @@ def verify(
 def _print(results: ProofResults) -> None:
     from tfctl.cli import text
 
-    shown = [result for result in results.all if not _is_usual_pair(result)]
+    listed = [result for result in results.all if not _is_usual_pair(result)]
     rows = [("PROOF", "HOSTS", "STATE", "TOOK", "FOUND")]
-    rows += [(r.proof, _hosts(r), r.state, _took(r), _found(r, results)) for r in shown]
+    rows += [(r.proof, _hosts(r), r.state, _took(r), _found(r, results)) for r in listed]
     typer.echo(text.table(rows, state=2))
-    for result in shown:
+    for result in listed:
         if result.message:
-            what = f"{result.proof} ({_hosts(result)}) {result.state}: {result.message}"
-            typer.echo("\n" + plain(with_remedy(what, result.remedy)))
+            what = f"{result.proof} ({_hosts(result)}) {result.state}: " + result.message
+            typer.echo("\n" + shown(with_remedy(what, result.remedy)))
 
 
 def _is_usual_pair(result: ProofResult) -> bool:

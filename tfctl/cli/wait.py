@@ -15,7 +15,7 @@ from tfctl.cli.text import lasted, print_json
 from tfctl.cli.times import limit, seconds
 from tfctl.cli.which import open_job
 from tfctl.errors import Exit, TfctlError, Unreachable
-from tfctl.wording import counted
+from tfctl.wording import Lines, counted, printed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _CODES: dict[JobStateName, Exit] = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
 
+#: The lines of the task that made a job fail which are printed.
+_LAST_LINES = 10
 #: How long (s) the end of a wait may be delayed by a journald that is slow to write the last lines.
 _JOURNAL_TIMEOUT_S = 5.0
 #: How long (s) it may be delayed by a host that does not deliver them, for example from a damaged disk.
@@ -108,10 +110,9 @@ def until_ended(
         shown: EndedJobObject = {**job_json(ended), "last_lines": lines}
         print_json(shown)
     elif lines and culprit:
-        from tfctl.cli.lines import visible
-
-        heading = f"the last {counted(len(lines), 'line')} of {culprit} on {culprit.host}:"
-        say("\n  ".join([heading, *map(visible, lines)]))
+        last = [line for text in lines for line in printed(text)][-_LAST_LINES:]
+        heading = f"the last {counted(len(last), 'line')} of {culprit} on {culprit.host}:"
+        say(Lines(heading, *(f"  {line}" for line in last)))
     say(sentence(ended))
     return exit_code(ended)
 
@@ -225,7 +226,7 @@ def _last_lines(fleet: Fleet, state: JobState, task: TaskState) -> list[str]:
     def fail(error: TfctlError) -> None:
         say(f"not all of the last lines of {task} can be shown: {error.message}")
 
-    query = Query(tasks=(task.name,), tail=10, patience=_JOURNAL_TIMEOUT_S, silence=_SILENCE_S)
+    query = Query(tasks=(task.name,), tail=_LAST_LINES, patience=_JOURNAL_TIMEOUT_S, silence=_SILENCE_S)
     items = read(fleet, state, query, fail)
     return [item.text for item in items if isinstance(item, Line)]
 

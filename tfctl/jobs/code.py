@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 from tfctl.errors import BadFile
 from tfctl.jobs.destination import is_destination, is_of_pull
-from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.model.job import Layout
@@ -225,7 +224,7 @@ def _git_names(folder: Path, *options: str, limit: float = _GIT_S) -> list[str] 
 
 def _complaint(stderr: bytes) -> tuple[str, str]:
     """Return why git has failed, and its advice. The advice is "" if the lines after the reason name no command."""
-    text = plain(stderr.decode(errors="replace"))
+    text = stderr.decode(errors="replace")
     reason, *lines = text.rpartition("fatal: ")[2].splitlines() or [""]
     advice = " ".join(" ".join(lines).split())
     return reason, advice if " git " in advice else ""

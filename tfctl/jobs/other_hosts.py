@@ -20,6 +20,7 @@ from tfctl.node import names, wire
 from tfctl.node.judge import ALIVE
 from tfctl.remote.fleet import Fleet, HostOutcome
 from tfctl.remote.session import ask_node
+from tfctl.wording import Lines
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -204,7 +205,7 @@ def _require_ended(found: _Found) -> None:
                 f"{host}: job {status.job} failed there ({run}), and its guard will start the next attempt soon"
             )
     if lines:
-        raise Busy("\n".join(lines), f"stop it first: tfctl stop {job}")
+        raise Busy(Lines(*lines), f"stop it first: tfctl stop {job}")
 
 
 def _awaits_retry(status: wire.JobStatus | wire.BriefStatus) -> bool:

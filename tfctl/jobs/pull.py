@@ -26,7 +26,7 @@ from tfctl.jobs.state import JobState, absent, jobs
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session, beating, open_session
-from tfctl.wording import plain
+from tfctl.wording import plain, plain_lines, printed
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -75,7 +75,8 @@ def attempts(fleet: Fleet, job: str, numbers: Iterable[int]) -> Iterator[JobStat
 
 
 def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fail) -> None:
-    """Write what each task of an attempt has printed. ``fail`` is called for each host that fails.
+    """Write what each task of an attempt has printed, as `tfctl logs` shows it. ``fail`` is called for each host that
+    fails.
 
     A file that an earlier pull wrote is kept if the journal has lost the beginning of what is in it.
     """
@@ -96,7 +97,7 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
         for item in logs.read(fleet, state, Query(), failing):
             if isinstance(item, Line):
                 if (part := parts.get((item.role, item.index))) is not None:
-                    data = item.text.encode() + b"\n"
+                    data = "".join(f"{line}\n" for line in printed(item.text)).encode()
                     part.write(data)
                     sizes[item.role, item.index] -= len(data)
             elif item.cause == "rotated":
@@ -174,9 +175,9 @@ def _listings(
 def _write_files_of_tasks(session: Session, destination: Destination, folder: str, fail: Fail) -> None:
     for task in session.expect(wire.Files, wire.SILENCE_S).tasks:
         with _reported(fail):
-            destination.write(_of_task(folder, task.name, "service"), task.unit)
+            destination.write(_of_task(folder, task.name, "service"), plain_lines(task.unit))
             if task.tf_config is not None:
-                destination.write(_of_task(folder, task.name, "tf_config.json"), task.tf_config + "\n")
+                destination.write(_of_task(folder, task.name, "tf_config.json"), plain_lines(task.tf_config) + "\n")
 
 
 def _listing(session: Session, fail: Fail) -> list[wire.OutputFile]:

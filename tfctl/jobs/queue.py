@@ -44,10 +44,10 @@ def in_turn(fleet: Fleet, job: str, attempt: Callable[[], T], say: Say, timeout:
                 return attempt()
             except Taken as taken:
                 if until is not None and time.monotonic() > until:
-                    raise Taken(f"after {timeout:.0f} s in the queue: {taken.message}", taken.remedy) from None
+                    raise Taken(f"after {timeout:.0f} s in the queue: " + taken.message, taken.remedy) from None
                 if taken.message != reason:
                     reason = taken.message
-                    say(f"waiting: {reason}")
+                    say("waiting: " + reason)
                 pause = pauses.after(reason)
                 line.pause(pause if until is None else min(pause, max(0.0, until - time.monotonic())))
 

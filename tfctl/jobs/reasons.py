@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfctl.jobs.state import JobState, TaskState
-from tfctl.wording import abbreviated
+from tfctl.wording import Lines, abbreviated
 
 
 def stopped(ended: JobState, tasks: Sequence[TaskState]) -> str:
@@ -15,7 +15,7 @@ def stopped(ended: JobState, tasks: Sequence[TaskState]) -> str:
     idle = [task for task in tasks if _serves(ended, task.role)]
     others = [task for task in tasks if task not in idle]
     lines = [_line(idle, "which had nothing left to do"), _line(others, "because the job succeeded")]
-    return "\n".join(line for line in lines if line)
+    return Lines(*filter(None, lines))
 
 
 def _line(tasks: Sequence[TaskState], why: str) -> str:

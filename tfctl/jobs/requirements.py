@@ -11,6 +11,7 @@ from tfctl.model import requirements, stacks
 from tfctl.model.job import Layout
 from tfctl.model.stacks import Stack
 from tfctl.node import wire
+from tfctl.wording import Lines
 
 #: The directory of the packages by host and stack.
 Directories = dict[tuple[str, str], str]
@@ -33,7 +34,7 @@ def directories(layout: Layout, file: Path, hellos: Mapping[str, wire.Hello]) ->
             problems.setdefault(problem, {})[host] = None
     if problems:
         raise PreflightFailed(
-            "\n".join(f"{', '.join(hosts)}: {problem}" for problem, hosts in problems.items()),
+            Lines(*(f"{', '.join(hosts)}: {problem}" for problem, hosts in problems.items())),
             f"install them: {_command(layout, file)}",
         )
     return found

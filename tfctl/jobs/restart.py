@@ -22,7 +22,7 @@ from tfctl.node import names, wire
 from tfctl.node.judge import ENDED
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import as_error, ask_node
-from tfctl.wording import devices, outline
+from tfctl.wording import Lines, devices, outline
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -103,7 +103,7 @@ def _require_no_other_run(state: JobState) -> None:
     """Raise Busy if an older run is alive. It is if its hosts did not answer when the job was started elsewhere."""
     if state.others:
         tasks = ", ".join(f"{task} on {task.host}" for task in state.others)
-        remedy = f"stop both runs: tfctl stop {state.job}\nthen {_FILE}"
+        remedy = Lines(f"stop both runs: tfctl stop {state.job}", f"then {_FILE}")
         raise Busy(f"another run of {state.job} is still alive: {tasks}", remedy)
 
 
@@ -147,7 +147,7 @@ def _next(state: JobState, sessions: Sessions) -> int:
         tasks.setdefault(task.host, []).append(task)
     gone = [_missing(state, host, hello, tasks.get(host, [])) for host, hello in sessions.hellos.items()]
     if any(gone):
-        raise NotFound("\n".join(filter(None, gone)), _FILE)
+        raise NotFound(Lines(*filter(None, gone)), _FILE)
     attempt = 1 + max(hello.highest for hello in sessions.hellos.values())
     if attempt != state.attempt + 1:
         raise _started_again(state)

@@ -23,6 +23,7 @@ from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session, as_error, beating, open_session
 from tfctl.remote.transport import Connection
+from tfctl.wording import Lines
 
 T = TypeVar("T")
 
@@ -170,7 +171,7 @@ class Sessions:
     def _require_none(self, failures: list[TfctlError]) -> None:
         if failures:
             cause = together(failures)
-            raise Undone(f"{cause.message}\n{self.undo()}", cause.remedy)
+            raise Undone(Lines(cause.message, self.undo()), cause.remedy)
 
     def _hang_up(self) -> list[str]:
         """Close every host's stdin, which it notices at any step. Return the hosts that have not undone their part."""

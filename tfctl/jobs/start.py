@@ -24,6 +24,7 @@ from tfctl.model.plan import plans
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import as_error
+from tfctl.wording import Lines
 
 Say = Callable[[str], None]
 
@@ -107,10 +108,13 @@ def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[Tfc
         stop(fleet, job, run=run)
     except TfctlError as error:  # one that no host is named in says that every host has undone its part
         if not {host for each in unconfirmed for host in each.hosts}.issuperset(error.hosts):
-            stopped = f"not everything was stopped on the other hosts: {error.message}"
+            stopped = "not everything was stopped on the other hosts: " + error.message
     return Undone(
-        f"{together(unconfirmed).message}\n{stopped}\na host that did not receive `keep` undoes its part after "
-        f"{wire.SILENCE_S:.0f} s of silence",
+        Lines(
+            together(unconfirmed).message,
+            stopped,
+            f"a host that did not receive `keep` undoes its part after {wire.SILENCE_S:.0f} s of silence",
+        ),
         f"when it answers again, run `tfctl stop {job}` to end anything it kept",
     )
 
@@ -176,7 +180,7 @@ def _require_horovod(layout: Layout, hellos: Mapping[str, wire.Hello]) -> None:
             lacking.setdefault(slot.stack, {})[slot.host.name] = None
     if lacking:
         raise PreflightFailed(
-            "\n".join(f"{', '.join(hosts)}: stack {stack} has no Horovod there" for stack, hosts in lacking.items()),
+            Lines(*(f"{', '.join(hosts)}: stack {stack} has no Horovod there" for stack, hosts in lacking.items())),
             f"set tfctl_horovod=true for these hosts in the inventory, then run: tfctl provision {layout.inventory}",
         )
 

@@ -16,6 +16,7 @@ from tfctl.jobs import clocks
 from tfctl.node import judge, wire
 from tfctl.node.judge import ALIVE, ENDED
 from tfctl.node.names import task as task_name
+from tfctl.wording import Lines
 
 if TYPE_CHECKING:
     from tfctl.model.host import Host
@@ -212,7 +213,7 @@ def unless_silent(missing: TfctlError, errors: Sequence[TfctlError]) -> TfctlErr
     if not errors:
         return missing
     silent = together(errors)
-    message = f"{missing.message}, but not all hosts have answered:\n{silent.message}"
+    message = Lines(f"{missing.message}, but not all hosts have answered:", silent.message)
     error = of_exit(silent.exit, message, silent.remedy)
     error.hosts = silent.hosts
     return error

@@ -16,7 +16,7 @@ from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import stop
 from tfctl.node import judge, wire
 from tfctl.remote.fleet import Fleet
-from tfctl.wording import abbreviated
+from tfctl.wording import Lines, abbreviated
 
 Say = Callable[[str], None]
 
@@ -309,7 +309,7 @@ def clean(
     try:
         stopped = _stop_tasks(fleet, ended, tasks)
     except TfctlError as error:
-        say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` stops the rest")
+        say(Lines("not everything was stopped: " + error.message, f"`tfctl stop {ended.job}` stops the rest"))
         return Cleaned()
     return Cleaned([task.name for task in chosen], [task for task in chosen if str(task) in stopped])
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from tfctl.errors import BadFile
 from tfctl.model.jobfile import JobFile
 from tfctl.model.text import near, quoted
+from tfctl.wording import Lines
 
 Place = tuple[str | int, ...]
 
@@ -84,7 +85,7 @@ def load(path: Path, changes: Mapping[tuple[str, ...], str] | None = None) -> Jo
     try:
         return JobFile.model_validate(data, context=path.parent.absolute())
     except ValidationError as error:
-        raise BadFile("\n".join(_faults(path, error, lines))) from None
+        raise BadFile(Lines(*_faults(path, error, lines))) from None
 
 
 def _compose(path: Path) -> yaml.MappingNode:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from . import names
 from .exits import Exit
 from .session import RequestRefused
 from .system import System, run
@@ -236,7 +237,7 @@ def parse_users(text: str) -> dict[str, list[GpuUser]]:
     for line in text.splitlines():
         uuid, pid, name = ([cell.strip() for cell in line.split(",", 2)] + ["", ""])[:3]
         if _UUID.fullmatch(uuid):
-            name = "".join(char if char.isprintable() else "?" for char in name[:200])
+            name = names.printable(name[:200])
             user = GpuUser(int(pid) if pid.isdigit() else 0, name if name and name[0] != "[" else "unknown")
             found.setdefault(uuid, []).append(user)
     return found

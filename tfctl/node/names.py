@@ -234,3 +234,8 @@ def writable(job: str, attempt: int, output: str) -> tuple[str, ...]:
 def port_list(ports: Iterable[int]) -> str:
     """Return the value of Ports= in a unit's X-Tfctl section."""
     return " ".join(str(port) for port in ports)
+
+
+def printable(name: str) -> str:
+    """Return a name that a program has given itself, with `?` for newlines and whatever else is not printed."""
+    return "".join(char if char.isprintable() else "?" for char in name)

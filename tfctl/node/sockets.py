@@ -7,6 +7,8 @@ import socket
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from . import names
+
 #: TCP_LISTEN (include/net/tcp_states.h), as proc(5) prints it.
 _LISTEN = "0A"
 _PROC = Path("/proc")
@@ -80,6 +82,6 @@ def _inodes_of(pid: str) -> set[int]:
 
 def _command(pid: str) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        return names.printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip())
     except OSError:
         return "gone"

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tfctl.errors import Exit
+from tfctl.wording import Lines, lines_of
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Remedy:
 
     def naming(self, host: str) -> str:
         """Return the text with the host's name filled in."""
-        return self.text.replace("{host}", host)
+        return Lines(*(line.replace("{host}", host) for line in lines_of(self.text)))
 
 
 _REMEDIES = (
@@ -52,8 +53,10 @@ _REMEDIES = (
     ),
     Remedy(
         r"(become|sudo) password|a password is required",
-        "enter the sudo password with -K, or let the login user of {host} use sudo without one (NOPASSWD)\n"
-        "jobs need no password in either case: provision permits the program tfctl-node to operators",
+        Lines(
+            "enter the sudo password with -K, or let the login user of {host} use sudo without one (NOPASSWD)",
+            "jobs need no password in either case: provision permits the program tfctl-node to operators",
+        ),
         Exit.PREFLIGHT,
     ),
     Remedy(

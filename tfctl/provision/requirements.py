@@ -48,7 +48,7 @@ def locked(file: Path, stack: Stack, edition: str, python: str, machine: str, wr
             text = locks.resolved_beside(file, stack.lock(edition, python), python, machine, before, index)
         except BadFile as error:
             raise BadFile(
-                f"{file} does not fit the stack {stack.name} (edition {edition}, Python {python}): {error.message}",
+                f"{file} does not fit the stack {stack.name} (edition {edition}, Python {python}): " + error.message,
                 error.remedy or "change the versions in it, or use another stack",
             ) from None
         lock = Lock(path, stack.environment(edition, python), text)

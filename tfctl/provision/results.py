@@ -12,6 +12,7 @@ from tfctl.errors import ErrorObject, Exit, first_of
 from tfctl.provision.explanation import Explanation
 from tfctl.provision.faults import Fault, ModuleFault, reported, without_passwords
 from tfctl.provision.remedies import remedy_for
+from tfctl.wording import Lines
 
 #: Lines of a failed task's output that are kept, beside the first.
 _REASON_LINES = 8
@@ -89,11 +90,11 @@ class HostResult:
 
     @property
     def reason(self) -> str:
-        return "\n".join(fault.message for fault in self.faults)
+        return Lines(*(fault.message for fault in self.faults))
 
     @property
     def remedy(self) -> str:
-        return "\n".join(dict.fromkeys(fault.remedy for fault in self.faults if fault.remedy))
+        return Lines(*dict.fromkeys(fault.remedy for fault in self.faults if fault.remedy))
 
     @property
     def exit(self) -> Exit:

@@ -113,7 +113,7 @@ def explain(
         raise UsageError(f"--host {host} matches several hosts", "name one")
     if found.explained is None:
         kind = Unreachable if found.unreachable else TfctlError
-        raise kind(f"{found.host}: {found.reason}", found.remedy)
+        raise kind(f"{found.host}: " + found.reason, found.remedy)
     return found.explained
 
 

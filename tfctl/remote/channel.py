@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol, Self
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.node.wire import LINE_LIMIT
-from tfctl.wording import plain
 
 #: Bytes kept of the end of stderr.
 STDERR_KEPT = 64 * 1024
@@ -84,7 +83,7 @@ class Channel(Protocol):
         """Return the exit status, or -1 if a signal killed the process or no status was sent. Raises TimeoutError."""
 
     def stderr(self) -> str:
-        """Return the last STDERR_KEPT bytes of stderr so far, without control characters."""
+        """Return the last STDERR_KEPT bytes of stderr so far."""
 
     def close(self) -> None:
         """Release the process: it reads end of file, and SIGPIPE ends it if it writes again."""
@@ -215,9 +214,9 @@ class ProcessOutput:
             return self._cut(len(self._out))
 
     def error_text(self) -> str:
-        """Return the end of stderr, without control characters."""
+        """Return the end of stderr."""
         with self._lock:
-            return plain(self._err.decode(errors="replace"))
+            return self._err.decode(errors="replace")
 
     def _up_to(self, newline: int) -> bytes:
         """Cut off everything up to the newline that was found there, or nothing if none was found (-1)."""

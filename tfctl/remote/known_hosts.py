@@ -18,6 +18,7 @@ from tfctl.errors import Unreachable
 from tfctl.remote import refusals
 from tfctl.remote.file_version import Version, version
 from tfctl.remote.ssh_config import Server, matches
+from tfctl.wording import Lines
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,10 @@ def _changed(server: Server, kind: str, shown: str, held: list[KnownHostKey]) ->
     return Unreachable(
         f"{server.name}: the host key of {server.place} has changed: {entry.file}:{entry.number} holds "
         f"{fingerprint(entry.key)}, the host shows {shown} ({kind})",
-        "find out why: the host was reinstalled, or another machine has its address. If the new key is correct:\n"
-        f"ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(entry.file)}; {_keyscan(server, kind, entry.file)}",
+        Lines(
+            "find out why: the host was reinstalled, or another machine has its address. If the new key is correct:",
+            f"ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(entry.file)}; {_keyscan(server, kind, entry.file)}",
+        ),
     )
 
 
@@ -98,8 +101,11 @@ def _unknown(server: Server, kind: str, shown: str) -> Unreachable:
     file = next((file for file in server.known_hosts if file != "/dev/null"), "~/.ssh/known_hosts")
     return Unreachable(
         f"{server.name}: the host key of {server.place} is not known: {shown} ({kind})",
-        f"compare it with `ssh-keygen -lf /etc/ssh/ssh_host_{_short(kind)}_key.pub` on the host's console; if it is "
-        f"the same:\n{_keyscan(server, kind, file)}",
+        Lines(
+            f"compare it with `ssh-keygen -lf /etc/ssh/ssh_host_{_short(kind)}_key.pub` on the host's console; if it "
+            "is the same:",
+            _keyscan(server, kind, file),
+        ),
     )
 
 

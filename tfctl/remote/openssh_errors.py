@@ -10,7 +10,6 @@ from pathlib import Path
 from tfctl.errors import BadFile, TfctlError, Unreachable
 from tfctl.remote import key_files, known_hosts, refusals
 from tfctl.remote.ssh_config import Server
-from tfctl.wording import plain
 
 _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 _CERTIFICATE = "-cert-v01@openssh.com"
@@ -29,7 +28,7 @@ def of_timeout(server: Server, log: str) -> Unreachable:
 
 def of_ended(server: Server, log: str) -> TfctlError:
     """Return the error for an `ssh` that has ended before it logged in."""
-    log = plain(log.replace("\r", ""))
+    log = log.replace("\r", "")
     return (
         _of_configuration(server, log)
         or _of_network(server, log)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 from tfctl.errors import Exit, PreflightFailed, TfctlError, Unreachable, of_exit
 from tfctl.node import names, wire
 from tfctl.remote.channel import CHUNK, Spare
-from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.remote.channel import Channel
@@ -321,7 +320,7 @@ class Session:
             message = wire.node_message(line)
         except wire.Malformed as error:
             text = line[:200].decode(errors="replace").strip()
-            what = f"{self.host}: this is not a message of tfctl-node: {text!r} ({plain(str(error))})"
+            what = f"{self.host}: this is not a message of tfctl-node: {text!r} ({error})"
             raise PreflightFailed(what, _REMEDY) from None
         self._started = True
         return message
@@ -337,7 +336,7 @@ class Session:
         """Return the last skipped line as part of an error, or an empty string."""
         if self._started or not self._skipped:
             return ""
-        return f" but {plain(self._skipped[-1].decode(errors='replace')).strip()!r}"
+        return f" but {self._skipped[-1].decode(errors='replace').strip()!r}"
 
     def _ended(self, rest: bytes) -> TfctlError:
         """Return the error that explains why the node ended."""

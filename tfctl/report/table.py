@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Literal, TypedDict, cast
 
 from tfctl.report.figures import ComparedRun, Report, RunFigures, Spread, TaskFigures, spread
 from tfctl.report.findings import findings
+from tfctl.wording import cell
 
 Rows = list[list[str]]
 
@@ -145,7 +147,10 @@ def json_object(report: Report) -> ReportObject:
 def csv_text(report: Report) -> str:
     """Return a line for each task, with the figures of its run in the columns that begin with ``run_``."""
     lines = [
-        {**{f"run_{name}": value for name, value in run.items()}, **task}
+        {
+            name: cell(value) if isinstance(value, str) else value
+            for name, value in {**{f"run_{name}": value for name, value in run.items()}, **task}.items()
+        }
         for compared in report.runs
         for run in [_flat_run(compared)]
         for task in map(_json_task, compared.run.tasks)
@@ -160,7 +165,7 @@ def csv_text(report: Report) -> str:
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as a table of Markdown."""
-    lines = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [[re.sub(r"([\\|])", r"\\\1", cell(each)) for each in row] for row in rows]
     lines.insert(1, ["---"] * len(rows[0]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -9,7 +9,7 @@ from statistics import median
 from tfctl.errors import Exit
 from tfctl.verify.report import BurnInDevice, BurnInReport, HostReport, Pair, Software, Speed
 from tfctl.verify.results import ProofResult
-from tfctl.wording import counted
+from tfctl.wording import Lines, counted
 
 #: A pair is slow if it has less than this part of the median of all pairs, of which there are at least so many.
 _SLOW, _COMPARABLE = 0.5, 3
@@ -83,7 +83,7 @@ def for_all_hosts(proof: str, remedy: str) -> Callable[[Sequence[HostAnswer]], l
             by_message: dict[str, list[str]] = {}
             for answer in [answer for answer in bad if not answer.report.stopped] or bad:
                 by_message.setdefault(answer.report.message, []).append(answer.host)
-            message = "\n".join(f"{', '.join(names)}: {text}" for text, names in by_message.items())
+            message = Lines(*(f"{', '.join(names)}: {text}" for text, names in by_message.items()))
             return [ProofResult(proof, hosts, "failed", message, _remedy(bad[0], remedy), seconds, exit=bad[0].exit)]
         return [ProofResult(proof, hosts, "ok", seconds=seconds, details=answers[0].report.all)]
 
@@ -142,7 +142,7 @@ def burned(answers: Sequence[HostAnswer]) -> list[ProofResult]:
             faults += _faults(device, alike.get(device.name, []))
         details = BurnInReport(devices=answer.report.burned)
         state, remedy = ("failed", _remedy(answer, _CARD)) if faults else ("ok", "")
-        text = "\n".join(faults)
+        text = Lines(*faults)
         results.append(
             ProofResult("burn-in", (answer.host,), state, text, remedy, answer.seconds, details, answer.exit)
         )
