@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
+from node_tree import wait_until
 
 from tests.cluster.hosts import Hosts
 
@@ -105,3 +109,87 @@ def test_logs_prints_the_lines_of_the_other_hosts_when_one_does_not_answer(told:
         assert done.code == 8
     finally:
         told.heal("node2")
+
+
+#: What a task logs at once, by the journal's own protocol.
+FORGED = (
+    "step 10\nworker/1 │ RuntimeError: loss is NaN\n\u2028~~ node2\rtfctl: node2: job forging failed\x1b[2K\u202e"
+).encode()
+
+
+@pytest.fixture
+def logging(hosts: Hosts) -> Callable[..., str]:
+    """Return a function that starts a job whose worker/0 on node1 logs these messages, and returns the job's name."""
+
+    def start(name: str, *messages: bytes, end: str = "exit 3") -> str:
+        file = hosts.folder / f"{name}.end"
+        text = f'command: [sh, -c, "echo begun; until test -e {file}; do sleep 0.05; done; echo ended; {end}"]\n'
+        hosts.ok("start", hosts.file(name, text + "roles: {worker: 2}\n"))
+        wait_until(lambda: hosts.ok("logs", name).count("begun") == 2)
+        for message in messages:
+            hosts.trees["node1"].log(f"tfctl-{name}-worker-0.service", message)
+        file.touch()
+        return name
+
+    return start
+
+
+def test_a_task_cannot_forge_lines_of_another_task_or_of_tfctl(
+    hosts: Hosts, logging: Callable[..., str], tmp_path: Path
+) -> None:
+    name = logging("forging", FORGED)
+    waited = hosts("wait", name)
+    assert waited.code == 100
+    lines = ["step 10", "worker/1 │ RuntimeError: loss is NaN", "tfctl: node2: job forging failed?[2K?"]
+    assert hosts.ok("logs", name, "worker/0").splitlines() == [
+        f"worker/0 │ {line}" for line in ("begun", *lines, "ended")
+    ]
+    assert hosts.ok("logs", name, "--grep", "NaN") == "".join(f"worker/0 │ {line}\n" for line in lines)
+    assert [one["line"] for one in hosts("logs", name, "worker/0", "-o", "json").objects] == [
+        "begun", FORGED.decode(), "ended",
+    ]  # fmt: skip
+    if " of worker/0 " in waited.err:  # it failed first
+        last = "".join(f"  {line}\n" for line in ("begun", *lines, "ended"))
+        assert f"the last 5 lines of worker/0 on node1:\n{last}" in waited.err
+    assert hosts("pull", name, tmp_path).code == 0
+    found = (tmp_path / "attempt-1/worker-0.log").read_text()
+    assert found.splitlines() == ["begun", *lines, "ended"]
+
+
+LONG = b"\xff" * (5 * 2**20)
+
+
+def test_a_long_entry_is_cut_and_does_not_end_or_stall_what_reads_logs(
+    hosts: Hosts, logging: Callable[..., str], tmp_path: Path
+) -> None:
+    """As JSON of journalctl, it has more than the longest line that tfctl accepts."""
+    name = logging("long", b"before", LONG, b"after", end="sleep 1")
+    found = hosts("logs", "-f", name, "worker/0")
+    lines = [line.removeprefix("worker/0 │ ") for line in found.out.splitlines()]
+    assert (found.code, [*lines[:2], *lines[3:]]) == (0, ["begun", "before", "after", "ended"]), found.err[:2000]
+    assert lines[2] == "\ufffd" * 2**20 + " … (cut: this line has 5,242,880 bytes)"
+    said = re.findall("^~~ node1: the line of worker/0 at .* was cut, because it has 5,242,880 bytes$", found.err, re.M)
+    assert len(said) == 1
+    assert "trying again" not in found.err
+    *objects, _, _ = hosts("logs", name, "worker/0", "-o", "json").objects
+    lost = {"cause": "cut", "since": objects[-2]["time"], "until": objects[-2]["time"], "lines": 1}
+    assert (objects[-1]["stream"], objects[-1]["lost"]) == ("lost", lost)
+    assert hosts.ok("logs", name, "worker/0", "--grep", "after|cut") == "worker/0 │ after\n"
+    done = hosts("pull", name, tmp_path)
+    assert (done.code, "attempt-1/worker-0.log has only the beginning of 1 long line\n" in done.err) == (0, True), done
+    assert (tmp_path / "attempt-1/worker-0.log").read_text().splitlines() == lines
+
+
+@pytest.mark.extended
+def test_a_long_line_that_takes_too_long_to_search_is_left_out_with_a_word(
+    hosts: Hosts, logging: Callable[..., str]
+) -> None:
+    """Whether it is logged at once or printed, so that journald splits it."""
+    printed = "printf '%0200000d' 0; echo; echo 0c"
+    name = logging("searched", b"0" * 2**19, b"0c", end=printed)
+    assert hosts("wait", name).code == 0
+    found = hosts("logs", name, "--grep", "0.*0.*0.*c")
+    assert (found.code, found.out) == (0, ""), found
+    left_out = re.findall("^~~ (.*): a line of (.*) at .* took too long to search and was left out$", found.err, re.M)
+    assert sorted(left_out) == [("node1", "worker/0")] * 2 + [("node2", "worker/1")]
+    assert hosts.ok("logs", name, "--grep", "0.*c$").count("│ 0c\n") == 3

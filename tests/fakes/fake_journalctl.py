@@ -19,6 +19,8 @@ from typing import Any
 
 #: How often (ms) to look for new lines.
 LOOK_MS = 20
+#: The size of a value from which `-o json` writes null (systemd's src/shared/logs-show.c).
+JSON_THRESHOLD = 4096
 
 
 def main() -> int:
@@ -60,7 +62,9 @@ def main() -> int:
             options["--no-tail"] = ""
         for one in found:
             _reach(one, journal.with_name("journald") / "damaged")
-            print(one["MESSAGE"] if "cat" in words else json.dumps(_shown(one, options)), flush=True)
+            write = _export if "export" in words else _json
+            sys.stdout.buffer.write(write(_shown(one, options), "--all" in words))
+            sys.stdout.buffer.flush()
         if "-f" not in words:
             break
     return 0
@@ -79,6 +83,29 @@ def _shown(record: dict[str, Any], options: dict[str, str]) -> dict[str, Any]:
     always = ("__CURSOR", "__REALTIME_TIMESTAMP", "__MONOTONIC_TIMESTAMP", "_BOOT_ID")
     wanted = {*always, *options["--output-fields"].split(",")}
     return {name: value for name, value in record.items() if name in wanted}
+
+
+def _json(record: dict[str, Any], whole: bool) -> bytes:
+    """Write an entry as `-o json` does: without --all, values of more than 4 KiB are null."""
+    found = {name: value if whole or len(value) < JSON_THRESHOLD else None for name, value in record.items()}
+    return json.dumps(found).encode() + b"\n"
+
+
+def _export(record: dict[str, Any], _whole: bool) -> bytes:
+    """Write an entry as `-o export` does (systemd.io, JOURNAL_EXPORT_FORMATS)."""
+    found = b""
+    for name, value in record.items():
+        for one in _values(value):
+            data = bytes(one) if isinstance(one, list) else one.encode()
+            is_text = isinstance(one, str) and "\n" not in one
+            size = b"" if is_text else len(data).to_bytes(8, "little")
+            found += name.encode() + (b"=" if is_text else b"\n" + size) + data + b"\n"
+    return found + b"\n"
+
+
+def _values(value: Any) -> list[Any]:
+    """Return the values of a field, which a program may have sent several times."""
+    return value if isinstance(value, list) and value and not isinstance(value[0], int) else [value]
 
 
 def _reach(record: dict[str, Any], damaged: Path) -> None:

@@ -387,21 +387,21 @@ def _store(manager: Manager, unit: str, fields: dict[str, str], message: bytes) 
             dropped.unlink()
             driver = {"_SYSTEMD_UNIT": "systemd-journald.service", "_TRANSPORT": "driver", "MESSAGE_ID": DROPPED,
                       "N_DROPPED": str(count), "OBJECT_SYSTEMD_UNIT": unit}  # fmt: skip
-            file.write(_entry(f"Suppressed {count} messages from {unit}", driver))
-        file.write(_entry(_shown(message), {"_SYSTEMD_UNIT": unit, "_TRANSPORT": "stdout", **fields}))
+            file.write(entry(f"Suppressed {count} messages from {unit}", driver))
+        file.write(entry(shown(message), {"_SYSTEMD_UNIT": unit, "_TRANSPORT": "stdout", **fields}))
 
 
-def _entry(message: Any, fields: dict[str, str]) -> str:
+def entry(message: Any, fields: dict[str, str]) -> str:
     """A line of journalctl's JSON. The number in the cursor only rises."""
     now = time.time_ns()
     stamps = {"__CURSOR": f"s=f0;i={now:x}", "__REALTIME_TIMESTAMP": str(now // 1000)}
     return json.dumps({**stamps, "MESSAGE": message, **fields}) + "\n"
 
 
-def _shown(message: bytes) -> Any:
-    """Return a value as in journalctl's JSON: a list of bytes if it is not printable or not UTF-8."""
+def shown(message: bytes) -> Any:
+    """Return a value as in journalctl's JSON: a list of bytes if it has control characters or is not UTF-8."""
     try:
         text = message.decode()
     except UnicodeDecodeError:
         return list(message)
-    return text if all(char.isprintable() or char == "\t" for char in text) else list(message)
+    return list(message) if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text) else text

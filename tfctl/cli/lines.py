@@ -103,6 +103,10 @@ def _sentence(gap: Gap) -> str:
     if gap.cause == "dropped":
         number = f"{gap.lines:,} {'line' if gap.lines == 1 else 'lines'}"
         return f"{gap.host}: {number} of {tasks} before {text.clock(gap.until)} were dropped by journald"
+    if gap.cause == "cut":
+        return f"{gap.host}: the line of {tasks} at {text.clock(gap.time)} was cut, because it has {gap.size:,} bytes"
+    if gap.cause == "unsearched":
+        return f"{gap.host}: a line of {tasks} at {text.clock(gap.time)} took too long to search and was left out"
     between = f"after {text.clock(gap.since)}"
     if gap.until is not None:
         between = f"between {text.clock(gap.since)} and {text.clock(gap.until)}"

@@ -109,10 +109,12 @@ class EventsObject(TypedDict):
 
 
 class LostObject(TypedDict):
-    """Lines that the journal of a host does not have. ``cause``: `rotated`, deleted to make room; `dropped`, never
-    written. ``since``, ``until``: RFC 3339, in UTC, or null if unknown. ``lines``: their number, or null if unknown."""
+    """Lines that the journal of a host does not have, or that it did not send whole. ``cause``: `rotated`, deleted
+    to make room; `dropped`, never written; `cut`, the line before is only the beginning of a longer one; `unsearched`,
+    left out because `--grep` took too long. ``since``, ``until``: RFC 3339, in UTC, or null if unknown. ``lines``:
+    their number, or null if unknown."""
 
-    cause: Literal["rotated", "dropped"]
+    cause: Literal["rotated", "dropped", "cut", "unsearched"]
     since: str | None
     until: str | None
     lines: int | None
@@ -122,7 +124,7 @@ class LineObject(TypedDict):
     """One line of a log. The command prints one such object on each line of its output.
 
     ``time``: RFC 3339, in UTC, with milliseconds. ``stream``: `stdout`, which also has the lines of stderr, because
-    journald does not distinguish them; or `lost`, in place of lines that the journal of the host does not have.
+    journald does not distinguish them; or `lost`, in place of lines that are missing.
     ``line``: the text, or a sentence about the lost lines. ``lost``: only if `stream` is `lost`.
     """
 

@@ -70,7 +70,7 @@ def pull(
                     job_pull.write_timings(attempt, destination, errors.append)
                     line.show(f"logs of attempt {attempt.attempt}")
                     try:
-                        job_pull.pull_logs(fleet, attempt, destination, errors.append)
+                        job_pull.pull_logs(fleet, attempt, destination, line.say, errors.append)
                     except NotFound as missing:  # its hosts are no longer in the inventory
                         errors.append(missing)
                 what: EventsObject = {"job": name, "events": tables.events_json(happened)}
@@ -163,6 +163,11 @@ class _Line:
         if self._visible:
             sys.stderr.write(f"\r\033[K{line}")
             sys.stderr.flush()
+
+    def say(self, message: str) -> None:
+        """Write a message in place of the line."""
+        self.clear()
+        say(message)
 
     def clear(self) -> None:
         if self._visible:

@@ -19,9 +19,10 @@ class Inbox(Generic[T]):
     """
 
     def __init__(self, most: float = math.inf) -> None:
-        """``most``: the number of items at which the inbox is full. It can be exceeded: after a `take`, all threads
-        that were waiting append theirs."""
+        """``most``: the number of items, or their weight, at which the inbox is full. It can be exceeded: after a
+        `take`, all threads that were waiting append theirs."""
         self._most = most
+        self._weight = 0
         self._items: list[T] = []
         self._closed = False
         self._taken = 0  # how often items have been taken
@@ -33,17 +34,18 @@ class Inbox(Generic[T]):
     def closed(self) -> bool:
         return self._closed
 
-    def put(self, items: Sequence[T]) -> bool:
-        """Append ``items``. If the inbox is full, wait for the next `take` first. If it is closed, append nothing, and
-        return False."""
+    def put(self, items: Sequence[T], weight: int | None = None) -> bool:
+        """Append ``items``, whose ``weight`` is their number unless it is given. If the inbox is full, wait for the
+        next `take` first. If it is closed, append nothing, and return False."""
         with self._emptied:
             taken = self._taken
             # Any number of threads go on once it has been emptied: if those that find it full again continued to wait,
             # each would wake many times.
-            self._emptied.wait_for(lambda: self._closed or self._taken > taken or len(self._items) < self._most)
+            self._emptied.wait_for(lambda: self._closed or self._taken > taken or self._weight < self._most)
             if self._closed:
                 return False
             self._items += items
+            self._weight += len(items) if weight is None else weight
             self._filled.notify()
         return True
 
@@ -55,7 +57,7 @@ class Inbox(Generic[T]):
                 return []
         time.sleep(max(0.0, due - time.monotonic()))
         with self._emptied:
-            items, self._items = self._items, []
+            items, self._items, self._weight = self._items, [], 0
             self._taken += 1
             self._emptied.notify_all()
         return items

@@ -23,10 +23,8 @@ from tfctl.wording import plain
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
 
-#: Entries read beside the last lines that are wanted: enough for the pieces of a line of _LONGEST.
+#: Entries read beside the last lines that are wanted: enough for the pieces of the longest line that is joined.
 _SPARE = 24
-#: The longest line (bytes) that is joined from the pieces that journald made of it.
-_LONGEST = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +41,23 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Lines of ``tasks`` that the journal of ``host`` does not have, printed between ``since`` and ``until``.
+    """Lines of ``tasks`` that the journal of ``host`` does not have, printed between ``since`` and ``until``, or that
+    the host did not send whole.
 
-    journald ``dropped`` them or has deleted them (``rotated``) to make room for newer ones. Times are in epoch seconds,
-    corrected if the host's clock is wrong; ``time`` is the place among the lines. ``since``, ``until`` and the
-    number of ``lines`` are None if unknown.
+    journald ``dropped`` them or has deleted them (``rotated``) to make room for newer ones. The host has ``cut`` a line
+    of ``size`` bytes, of which the beginning is the line before; or has left it out because it could not be searched in
+    time (``unsearched``). Times are in epoch seconds, corrected if the host's clock is wrong; ``time`` is the place
+    among the lines. ``since``, ``until`` and the number of ``lines`` are None if unknown.
     """
 
     time: float
     tasks: tuple[TaskName, ...]
     host: str
-    cause: Literal["dropped", "rotated"]
+    cause: Literal["dropped", "rotated", "cut", "unsearched"]
     since: float | None = None
     until: float | None = None
     lines: int | None = None
+    size: int | None = None
 
 
 Item = Line | Gap
@@ -106,8 +107,7 @@ class HostJournal:
         self._header = wire.Logs(0, "", {})
         #: Whether the lines that were deleted before the first read have been reported.
         self._looked_back = False
-        #: By unit and stream: a line of which journald has written only the first pieces.
-        self._pieces: dict[tuple[str, str], wire.JournalEntry] = {}
+        self._joined = wire.Joiner()
         self._follows = False
         #: Whether the last session has delivered all lines that the host had.
         self._delivered = False
@@ -190,8 +190,8 @@ class HostJournal:
                 yield found
         self._tail, self._delivered = None, True
         if not self._follows:  # these lines have no end
-            yield [*filter(None, map(self._line, self._pieces.values()))]
-            self._pieces.clear()
+            yield [*filter(None, map(self._line, self._joined.pieces.values()))]
+            self._joined.pieces.clear()
             if self._resuming:  # not even the entry at the cursor is left
                 yield [self._rotated(self._tasks, self._time, None)]
         if not self.synced:
@@ -221,26 +221,20 @@ class HostJournal:
             return
         if entry.dropped is not None:
             yield from self._dropped(entry, entry.dropped)
+        elif entry.unsearched:
+            self._joined.pieces.pop((entry.unit, entry.stream), None)
+            yield from self._not_whole(entry, "unsearched")
         elif (whole := self._joined(entry)) and (line := self._line(whole)):
             yield line
-
-    def _joined(self, entry: wire.JournalEntry) -> wire.JournalEntry | None:
-        """Return the entry with the earlier pieces of its line, or None if the next entry continues the line.
-
-        The pieces of a progress bar, which rewrites its line, are returned as they come.
-        """
-        stream = entry.unit, entry.stream
-        if before := self._pieces.pop(stream, None):
-            entry = entry._replace(message=before.message + entry.message)
-        if entry.is_split and len(entry.message) < _LONGEST and b"\r" not in entry.message:
-            self._pieces[stream] = entry
-            return None
-        return entry
+            if whole.size is not None:
+                yield from self._not_whole(whole, "cut")
 
     def _line(self, entry: wire.JournalEntry) -> Line | None:
         task, text = self._header.units.get(entry.unit), entry.text
-        if task is None or (self._query.grep is not None and not self._query.grep.search(text)):
+        if task is None or (self._query.grep is not None and not self._query.grep.search(entry.searched)):
             return None
+        if entry.size is not None:
+            text += f" … (cut: this line has {entry.size:,} bytes)"
         return Line(entry.time, *task, self.host.name, entry.transport, text)
 
     def _before_the_journal(self) -> Iterator[Gap]:
@@ -262,6 +256,11 @@ class HostJournal:
         task = self._header.units.get(entry.unit)
         if task is not None and entry.time >= self._began.get(entry.unit, 0.0):
             yield Gap(entry.time, (task,), self.host.name, "dropped", until=entry.time, lines=lines)
+
+    def _not_whole(self, entry: wire.JournalEntry, cause: Literal["cut", "unsearched"]) -> Iterator[Gap]:
+        task = self._header.units.get(entry.unit)
+        if task is not None:
+            yield Gap(entry.time, (task,), self.host.name, cause, entry.time, entry.time, 1, entry.size)
 
     @property
     def _began(self) -> dict[str, float]:

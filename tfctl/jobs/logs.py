@@ -49,8 +49,8 @@ _PAUSE_S = 0.05
 _RETRY_S, _RETRY_MOST_S = 0.5, 5.0
 #: Failures that may pass, so the host is asked again.
 _PASSING = (Exit.UNREACHABLE, Exit.FAILED)
-#: Lines read ahead from the hosts; the rest waits in their journals.
-_AHEAD = 20_000
+#: Lines read ahead from the hosts; the rest waits in their journals. A long line counts as one for each _USUAL bytes.
+_AHEAD, _USUAL = 20_000, 4096
 
 
 def pattern(text: str) -> re.Pattern[str]:
@@ -247,8 +247,12 @@ class _Follower:
             session.close()
             return
         for batch in source.batches(session, lambda shown: self._answers.put(connection, shown)):
-            if not self._news.put(batch):
+            if not self._news.put(batch, sum(_weight(item) for item in batch)):
                 return
+
+
+def _weight(item: Item) -> int:
+    return 1 + len(item.text) // _USUAL if isinstance(item, Line) else 1
 
 
 def _open_all(followers: Sequence[_Follower], limit: float) -> None:

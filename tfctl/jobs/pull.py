@@ -12,6 +12,7 @@ DIR/attempt-2/worker-3.timings.jsonl how fast the task has trained, if it uses t
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from tfctl.jobs.state import JobState, absent, jobs
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session, beating, open_session
-from tfctl.wording import plain, plain_lines, printed
+from tfctl.wording import counted, plain, plain_lines, printed
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -74,13 +75,16 @@ def attempts(fleet: Fleet, job: str, numbers: Iterable[int]) -> Iterator[JobStat
         yield from jobs({host: answer and answer.jobs for host, answer in answers.items()})
 
 
-def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fail) -> None:
+def pull_logs(
+    fleet: Fleet, state: JobState, destination: Destination, say: Callable[[str], object], fail: Fail
+) -> None:
     """Write what each task of an attempt has printed, as `tfctl logs` shows it. ``fail`` is called for each host that
-    fails.
+    fails. Lines that are not whole are reported through ``say``.
 
     A file that an earlier pull wrote is kept if the journal has lost the beginning of what is in it.
     """
     lost: set[wire.TaskName] = set()
+    cut: Counter[wire.TaskName] = Counter()
     failed: set[str] = set()
     folder = destination.named(f"attempt-{state.attempt}", state.run)
 
@@ -102,10 +106,14 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
                     sizes[item.role, item.index] -= len(data)
             elif item.cause == "rotated":
                 lost.update(item.tasks)
+            elif item.cause == "cut":
+                cut.update(item.tasks)
         for task in state.tasks:
             shorter = sizes[task.name] > 0 and (task.name in lost or task.host in failed)
             with _reported(fail):
                 (parts[task.name].discard if shorter else parts[task.name].complete)()
+    for name, number in cut.items():
+        say(f"{_of_task(folder, name, \'log\')} has only the beginning of {counted(number, \'long line\')}")
 
 
 def write_timings(state: JobState, destination: Destination, fail: Fail) -> None:

@@ -18,9 +18,12 @@ from typing import Callable
 
 from . import statuses, wire
 from .exits import Exit
+from .journal_export import ExportReader
 from .session import NodeSession, RequestRefused
 from .system import System, host
 
+#: Takes a line with its newline, and returns what to send of it, or b"".
+Wanted = Callable[[bytes], bytes]
 #: How often (s) to see whether the client has left and whether states have changed, while there are no lines.
 _TURN_S = 0.25
 #: For how long (s) old lines are collected, and the first line that was printed after following began.
@@ -36,15 +39,15 @@ def run(
     system: System,
     session: NodeSession,
     words: list[str],
-    wanted: Callable[[bytes], bool] | None,
+    wanted: Wanted | None,
     request: wire.ShowRequest | None = None,
     *,
     follow: bool = True,
     collect: float = 0.0,
     limit: float = wire.FOLLOW_SILENCE_S,
 ) -> None:
-    """Run journalctl and send its lines, or those that are ``wanted``, to its end or, with ``follow``, until the client
-    closes stdin.
+    """Run journalctl, which prints the export format. Send its entries as lines of JSON, or those that are ``wanted``,
+    to its end or, with ``follow``, until the client closes stdin.
 
     ``request``: also send the answer to it, first and at every change, and a beat while nothing else is sent.
     ``collect``: for how long (s) to collect lines that are sent together.
@@ -85,7 +88,7 @@ class _Lines:
         self,
         source: int,
         session: NodeSession,
-        wanted: Callable[[bytes], bool] | None,
+        wanted: Wanted | None,
         period: float,
         beats: bool,
     ) -> None:
@@ -102,8 +105,7 @@ class _Lines:
         self._poll.register(source, select.POLLIN)
         #: Whether journalctl prints faster than lines are collected, as when it begins with old lines.
         self._behind = False
-        #: The beginning of a line whose end has not been read.
-        self._rest = b""
+        self._reader = ExportReader()
         self._sent = time.monotonic()
 
     def send(self, data: bytes) -> None:
@@ -117,7 +119,7 @@ class _Lines:
             self.send(wire.line(wire.Beat()))
 
     def collect(self) -> bool:
-        """Wait a moment for lines, collect them and send them. Return False if journalctl has ended."""
+        """Wait a moment for entries, collect them and send them. Return False if journalctl has ended."""
         if not self._poll.poll(0 if self._behind else _TURN_S * 1000):
             self._behind = False
             return True
@@ -127,11 +129,11 @@ class _Lines:
         if not data:
             return False
         self._behind = bool(self._period) and (self._behind or len(data) > _CHUNK // 2)
-        lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
-        if self._began is not None and newline and not _is_older(lines, self._began):
+        lines = self._reader.add(data)
+        if self._began is not None and lines and not _is_older(lines, self._began):
             self._began = None
         together: list[bytes] = []
-        for chosen in _chosen(lines + newline, self._wanted):
+        for chosen in _chosen(lines, self._wanted) if lines else ():
             if chosen and self._period:
                 together.append(chosen)
             elif chosen:
@@ -144,15 +146,13 @@ class _Lines:
 
 def _is_older(lines: bytes, time: float) -> bool:
     """Return whether the last of these lines was printed before this time (epoch us)."""
-    found = _TIME.search(lines, lines.rfind(b"\n") + 1)
+    found = _TIME.search(lines, lines.rfind(b"\n", 0, -1) + 1)
     return found is not None and int(found[1]) < time
 
 
-def _chosen(lines: bytes, wanted: Callable[[bytes], bool] | None) -> Iterable[bytes]:
-    """Return all lines in one piece, or each that is wanted, and b"" for each other one."""
-    if wanted is None:
-        return [lines]
-    return (line + b"\n" if wanted(line) else b"" for line in lines.split(b"\n")[:-1])
+def _chosen(lines: bytes, wanted: Wanted | None) -> Iterable[bytes]:
+    """Return all lines in one piece, or what is wanted of each, which may be b""."""
+    return [lines] if wanted is None else map(wanted, lines.splitlines(keepends=True))
 
 
 class _States:

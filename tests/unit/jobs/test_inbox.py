@@ -42,6 +42,18 @@ def test_with_most_items_in_it_the_next_ones_wait_until_they_have_been_taken_out
     waiting.join(5)
 
 
+def test_few_heavy_items_fill_an_inbox_as_many_light_ones_do() -> None:
+    inbox: Inbox[str] = Inbox(100)
+    inbox.put(["x" * 1000], 100)
+    waiting = threading.Thread(target=inbox.put, args=(["y"],))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    assert inbox.take(1.0, 0.0) == ["x" * 1000]
+    assert inbox.take(5.0, 0.0) == ["y"]
+    waiting.join(5)
+
+
 def test_nothing_is_put_into_a_closed_inbox_and_nobody_waits_for_it() -> None:
     inbox: Inbox[int] = Inbox(1)
     assert inbox.put([1])

@@ -25,6 +25,15 @@ ASK: dict[str, Any] = {
 }  # fmt: skip
 
 
+#: A shell function that prints an entry as `journalctl -o export` does.
+ENTRY = "entry() { printf '__CURSOR=s=1\\nMESSAGE=%s\\n\\n' \"$1\"; }; "
+
+
+def sent(*texts: object) -> bytes:
+    """What the client gets for these entries."""
+    return b"".join(b'{"__CURSOR":"s=1","MESSAGE":"%s"}\n' % str(text).encode() for text in texts)
+
+
 FIELDS = "--output-fields=MESSAGE,_TRANSPORT,_SYSTEMD_UNIT,_STREAM_ID,_LINE_BREAK,N_DROPPED,OBJECT_SYSTEMD_UNIT"
 
 
@@ -166,10 +175,10 @@ def test_lines_are_followed_while_systemd_does_not_answer_until_the_host_says_so
     source, sink = os.pipe(), os.pipe()
     try:
         session = NodeSession(source[0], sink[1])
-        words = ["/bin/sh", "-c", "echo a line; exec sleep 600"]
+        words = ["/bin/sh", "-c", f"{ENTRY} entry 'a line'; exec sleep 600"]
         with pytest.raises(RequestRefused, match=r"the states of the tasks on .* could not be read for 1 s"):
             following_lines.run(hung, session, words, None, wire.ShowRequest("digits", 1), limit=1.0)
-        assert os.read(sink[0], 1000) == b"a line\n"
+        assert os.read(sink[0], 1000) == sent("a line")
     finally:
         for descriptor in (*source, *sink):
             os.close(descriptor)
@@ -179,15 +188,15 @@ def test_lines_are_followed_while_systemd_does_not_answer_until_the_host_says_so
 def test_followed_logs_beat_while_lines_take_long_to_match() -> None:
     """The client would take the host for silent, and read the same lines again."""
     source, sink = os.pipe(), os.pipe()
-    words = ["/bin/sh", "-c", "seq 11"]
+    words = ["/bin/sh", "-c", f"{ENTRY} for n in 1 2 3 4 5 6 7 8 9 10 11; do entry $n; done"]
 
-    def slow(line: bytes) -> bool:
+    def slow(line: bytes) -> bytes:
         time.sleep(wire.BEAT_S / 10 + 0.1)
-        return line == b"11"
+        return line if line == sent(11) else b""
 
     try:
         following_lines.run(System(), NodeSession(source[0], sink[1]), words, slow, None)
-        assert os.read(sink[0], 1000) == b'{"beat":{}}\n11\n'
+        assert os.read(sink[0], 1000) == b'{"beat":{}}\n' + sent(11)
     finally:
         for descriptor in (*source, *sink):
             os.close(descriptor)
@@ -207,12 +216,12 @@ class Recorder(NodeSession):
 @pytest.mark.parametrize(("collect", "together"), [(0.0, False), (3.0, True)])
 def test_lines_are_sent_together_only_if_the_client_has_them_collected(collect: float, together: bool) -> None:
     """A message costs the client more CPU time than a line. Only the first lines are not collected."""
-    words = ["/bin/sh", "-c", "for n in 1 2 3 4; do echo $n; sleep 0.3; done"]
+    words = ["/bin/sh", "-c", f"{ENTRY} for n in 1 2 3 4; do entry $n; sleep 0.3; done"]
     source, sink = os.pipe()
     try:
         session = Recorder(source)
         following_lines.run(System(), session, words, None, None, collect=collect)
-        assert b"".join(session.sent) == b"1\n2\n3\n4\n"
+        assert b"".join(session.sent) == sent(1, 2, 3, 4)
         assert (len(session.sent) == 2) == together
     finally:
         os.close(source)
@@ -220,12 +229,18 @@ def test_lines_are_sent_together_only_if_the_client_has_them_collected(collect: 
 
 
 def test_old_lines_are_sent_together_at_once_although_journalctl_prints_them_in_pieces() -> None:
-    script = "import sys, time\nfor _ in range(30): print('x' * 4095, flush=True); time.sleep(0.0005)\ntime.sleep(0.5)"
+    script = """
+import time
+for _ in range(30):
+    print('__CURSOR=s=1\\nMESSAGE=' + 'x' * 4095 + '\\n', flush=True)
+    time.sleep(0.0005)
+time.sleep(0.5)
+"""
     source, sink = os.pipe()
     try:
         session = Recorder(source)
         following_lines.run(System(), session, [sys.executable, "-c", script], None, None, collect=3.0)
-        assert [len(each) for each in session.sent] == [30 * 4096]
+        assert session.sent == [30 * sent("x" * 4095)]
     finally:
         os.close(source)
         os.close(sink)
@@ -236,14 +251,14 @@ def test_old_lines_are_not_collected_although_journalctl_takes_long_to_read_them
     script = """
 import sys, time
 for n, age in enumerate([9, 8, 7, -9, -9, -9]):
-    print(f'{{"N":{n},"__REALTIME_TIMESTAMP":"{int((time.time() - age) * 1e6)}"}}', flush=True)
+    print(f'__CURSOR={n}\\n__REALTIME_TIMESTAMP={int((time.time() - age) * 1e6)}\\n', flush=True)
     time.sleep(0.2)
 """
     source, sink = os.pipe()
     try:
         session = Recorder(source)
         following_lines.run(System(), session, [sys.executable, "-c", script], None, None, collect=3.0)
-        numbers = [b"".join(re.findall(rb'"N":(\d)', each)) for each in session.sent]
+        numbers = [b"".join(re.findall(rb'"__CURSOR":"(\d)"', each)) for each in session.sent]
         assert numbers == [b"0", b"1", b"2", b"3", b"45"]
     finally:
         os.close(source)
@@ -285,7 +300,7 @@ def test_logs_refuse_an_unknown_job(tree: Tree) -> None:
 )
 def test_logs_pass_the_right_arguments_to_journalctl(asked: dict[str, Any], words: list[str]) -> None:
     found = logs.command(System(), "0123abcd", ["a.service", "b.service"], wire.LogsRequest("digits", **asked))
-    assert found[:7] == ["/bin/journalctl", "-q", "--no-pager", "--all", "-o", "json", FIELDS]
+    assert found[:7] == ["/bin/journalctl", "-q", "--no-pager", "--all", "-o", "export", FIELDS]
     printed = ["TFCTL_RUN=0123abcd", "_SYSTEMD_UNIT=a.service", "_SYSTEMD_UNIT=b.service"]
     dropped = ["_TRANSPORT=driver", "MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e"]
     objects = ["OBJECT_SYSTEMD_UNIT=a.service", "OBJECT_SYSTEMD_UNIT=b.service"]

@@ -1,8 +1,9 @@
-"""The verb `logs`: send one line that lists the units, then journalctl's own JSON lines, or those that match `grep`.
+"""The verb `logs`: send a line that lists the units, then a line of JSON for each entry or for those that match `grep`.
 
 This module works around four traps of journalctl. With a cursor, `-f` shows only ten lines unless `--no-tail` is
 given. `--after-cursor` can lose an entry, so it uses the inclusive `--cursor` and the client drops the first entry.
-Without `--all`, fields over 4 KiB are null. `-u` adds messages of PID 1, which a match on _SYSTEMD_UNIT does not.
+`-o json` can need any amount of memory (node/journal_export.py). `-u` adds messages of PID 1, which a match on
+_SYSTEMD_UNIT does not.
 
 journald reports lines that it has dropped in messages of its own, which name the unit in OBJECT_SYSTEMD_UNIT.
 """
@@ -10,14 +11,14 @@ journald reports lines that it has dropped in messages of its own, which name th
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import re
 import select
 import signal
 import subprocess
 import time
 
-from .. import fields, jobstore, names, wire
+from .. import fields, following, jobstore, names, wire
 from ..exits import Exit
 from ..session import NodeSession, RequestRefused
 from ..system import System, host
@@ -30,13 +31,15 @@ _OLDEST_S = 5.0
 _COLLECT_S = 5.0
 #: The longest CPU time (s) to match one line: a pattern such as (a+)+$ can take years.
 LINE_S = 1.0
+#: A pattern that takes longer for a line of so many characters is refused. Longer lines are left out: for them, an
+#: ordinary pattern may take long too.
+_LONG = 4096
+#: After so many of them, no other is searched: a task may have logged thousands.
+_SLOW_LINES = 5
 
 
 def run(system: System, session: NodeSession, request: wire.LogsRequest) -> None:
-    """Serve one request. Return only if it follows, filters or no unit matches; otherwise become journalctl.
-
-    Raises RequestRefused, Gone.
-    """
+    """Serve one request. Raises RequestRefused, Gone."""
     job = fields.job_name(request.job)
     wanted = None if request.tasks is None else fields.task_names(request.tasks)
     attempt = fields.optional_attempt(request.attempt) or jobstore.latest(system, job)
@@ -56,15 +59,9 @@ def run(system: System, session: NodeSession, request: wire.LogsRequest) -> None
     if not units:
         return
     wanted_line = None if request.grep is None else _wanted(request.grep, request.cursor is not None)
-    if request.follow or wanted_line is not None:
-        from .. import following
-
-        show = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
-        collect = max(0.0, min(request.collect or 0.0, _COLLECT_S))
-        following.run(system, session, words, wanted_line, show, follow=request.follow, collect=collect)
-    else:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
-        os.execv(words[0], words)
+    show = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
+    collect = max(0.0, min(request.collect or 0.0, _COLLECT_S))
+    following.run(system, session, words, wanted_line, show, follow=request.follow, collect=collect)
 
 
 def command(system: System, run: str, units: list[str], request: wire.LogsRequest) -> list[str]:
@@ -75,7 +72,7 @@ def command(system: System, run: str, units: list[str], request: wire.LogsReques
         "--no-pager",
         "--all",
         "-o",
-        "json",
+        "export",
         "--output-fields=" + ",".join(wire.JOURNAL_FIELDS),
     ]
     if request.follow:
@@ -150,45 +147,52 @@ def _cursor(value: str) -> str:
 
 
 class LineFilter:
-    """Says of each line of journalctl's JSON in turn whether to send it. Only for the main thread.
+    """Returns of each line of JSON in turn what to send: the line or b"". Only for the main thread.
 
-    Some lines are sent without a check: pieces of a split line, which the client joins first, journald's messages about
-    dropped lines and, if the client has ``resumed``, the first line.
+    Some lines are sent whether they match or not: the pieces of a line, which the client joins, journald's messages
+    about dropped lines and, if the client has ``resumed``, the first line.
     """
 
     def __init__(self, pattern: re.Pattern[str], resumed: bool) -> None:
         self._pattern = pattern
-        self._unchecked = resumed
-        self._split: set[tuple[str, str]] = set()
+        self._resumed = resumed
+        self._joined = wire.Joiner()
+        self._slow = 0
         signal.signal(signal.SIGVTALRM, _raise)
 
-    def __call__(self, line: bytes) -> bool:
-        """Return whether to send the line. Raises RequestRefused if that takes longer than LINE_S to find out."""
+    def __call__(self, line: bytes) -> bytes:
+        """Return the line, b"", or the line without its message if it takes longer than LINE_S to search that. Raises
+        RequestRefused if it is a short one. The client searches only what has been searched here in this time."""
         entry = wire.journal_entry(line)
-        stream = entry.unit, entry.stream
-        sent = self._unchecked or entry.is_split or stream in self._split or entry.dropped is not None
-        self._unchecked = False
-        self._split.discard(stream)
-        if entry.is_split:
-            self._split.add(stream)
-        return sent or _matches(self._pattern, entry)
+        is_sent = self._resumed or (entry.unit, entry.stream) in self._joined.pieces
+        self._resumed = False
+        if entry.dropped is not None or (whole := self._joined(entry)) is None:
+            return line
+        text = whole.searched
+        try:
+            if len(text) > _LONG and self._slow >= _SLOW_LINES:
+                raise _TooSlow
+            return line if _matches(self._pattern, text) or is_sent else b""
+        except _TooSlow:
+            self._slow += 1
+            if len(text) > _LONG:
+                return json.dumps({**wire.parse(line), "MESSAGE": "", wire.UNSEARCHED: 1}).encode() + b"\n"
+            what = f"--grep took more than {LINE_S:.0f} s to match a line of {len(whole.text)} characters on {host()}"
+            raise RequestRefused(
+                Exit.USAGE, what, "simplify --grep: a repeat within a repeat, as in (a+)+, is slow"
+            ) from None
 
 
 class _TooSlow(Exception):
     """A match takes longer than LINE_S."""
 
 
-def _matches(pattern: re.Pattern[str], entry: wire.JournalEntry) -> bool:
+def _matches(pattern: re.Pattern[str], text: str) -> bool:
     """Return whether the line matches. A timer ends a match that takes too long: Python checks for signals while
-    it matches. Raises RequestRefused."""
+    it matches. Raises _TooSlow."""
     signal.setitimer(signal.ITIMER_VIRTUAL, LINE_S)
     try:
-        return pattern.search(entry.text) is not None
-    except _TooSlow:
-        what = f"--grep took more than {LINE_S:.0f} s to match a line of {len(entry.text)} characters on {host()}"
-        raise RequestRefused(
-            Exit.USAGE, what, "simplify --grep: a repeat within a repeat, as in (a+)+, is slow"
-        ) from None
+        return pattern.search(text) is not None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 

@@ -245,12 +245,14 @@ class Start:
         jobstore.set_began(self._system, self._job, plan.attempt, times)
 
     def _last_lines(self, unit: str) -> str:
-        words = ["-q", "--no-pager", "-o", "cat", "-n", "5", "-u", unit, "--since=-2min"]
+        """Return the unit's last lines, each behind a newline. For one of more than 4 KiB, journalctl prints null."""
+        words = ["-q", "--no-pager", "-o", "json", "--output-fields=MESSAGE", "-n", "5", "-u", unit, "--since=-2min"]
         try:
-            lines = run_to_end([*self._system.journalctl, *words], 10.0).output.strip()
-        except RequestRefused:
-            lines = ""
-        return f"\n{lines}" if lines else ""
+            found = run_to_end([*self._system.journalctl, *words], 10.0).output.splitlines()
+            lines = [wire.journal_entry(line.encode()).text or "(a long line)" for line in found]
+        except (RequestRefused, wire.Malformed):
+            lines = []
+        return "".join(f"\n{line}" for line in lines)
 
     # Step 4: let them run, or undo everything.
 

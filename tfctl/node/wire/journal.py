@@ -8,6 +8,15 @@ from .codec import Malformed, decode, parse
 JOURNAL_FIELDS = (
     "MESSAGE", "_TRANSPORT", "_SYSTEMD_UNIT", "_STREAM_ID", "_LINE_BREAK", "N_DROPPED", "OBJECT_SYSTEMD_UNIT",
 )  # fmt: skip
+#: The field in which the node part says how long (bytes) a message was of which it sends only the beginning.
+CUT = "TFCTL_CUT"
+#: The field in which it says that it has left out a message because searching it took too long.
+UNSEARCHED = "TFCTL_UNSEARCHED"
+#: The longest line (bytes) that is joined from the pieces that journald made of it.
+LONGEST = 2**20
+#: The characters of a line that --grep looks at. A pattern such as a.*b takes a time that grows with the square of it,
+#: and Python looks rarely whether that time is over.
+SEARCHED = 16384
 #: SD_MESSAGE_JOURNAL_DROPPED (sd-messages.h): the MESSAGE_ID with which journald says how many lines it dropped.
 DROPPED = "a596d6fe7bfa4994828e72309e95d61e"
 
@@ -15,7 +24,8 @@ DROPPED = "a596d6fe7bfa4994828e72309e95d61e"
 class JournalEntry(NamedTuple):
     """One line of the journal. ``transport``: ``stdout`` for what a task prints. ``is_split``: journald cut the line
     because it is longer than LineMax= (48 KiB); the next entry of the same ``stream`` continues it. ``dropped``: the
-    number of lines of ``unit`` that journald dropped, in its own message about that."""
+    number of lines of ``unit`` that journald dropped, in its own message about that. ``size``: how long the message was
+    (bytes) before the node part cut it; None if it is whole. ``unsearched``: the node part has left it out."""
 
     cursor: str
     time: float
@@ -25,10 +35,37 @@ class JournalEntry(NamedTuple):
     stream: str = ""
     is_split: bool = False
     dropped: Optional[int] = None
+    size: Optional[int] = None
+    unsearched: bool = False
 
     @property
     def text(self) -> str:
         return self.message.decode(errors="replace")
+
+    @property
+    def searched(self) -> str:
+        """The part of the text that --grep looks at."""
+        return self.text[:SEARCHED]
+
+
+class Joiner:
+    """Puts the pieces of lines together. ``pieces``: by unit and stream, the beginning of a line that has not ended."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[tuple[str, str], JournalEntry] = {}
+
+    def __call__(self, entry: JournalEntry) -> Optional[JournalEntry]:
+        """Return the entry with the earlier pieces of its line, or None if the next entry continues the line.
+
+        The pieces of a progress bar, which rewrites its line, are returned as they come.
+        """
+        stream = entry.unit, entry.stream
+        if before := self.pieces.pop(stream, None):
+            entry = entry._replace(message=before.message + entry.message)
+        if entry.is_split and len(entry.message) < LONGEST and b"\r" not in entry.message:
+            self.pieces[stream] = entry
+            return None
+        return entry
 
 
 def journal_entry(text: bytes) -> JournalEntry:
@@ -39,7 +76,9 @@ def journal_entry(text: bytes) -> JournalEntry:
         more = (str(found.get("_SYSTEMD_UNIT", "")), str(found.get("_TRANSPORT", "stdout")))
         message = _journal_bytes(found.get("MESSAGE"))
         piece = (str(found.get("_STREAM_ID", "")), found.get("_LINE_BREAK") == "line-max")
+        size = None if found.get(CUT) is None else decode(int, found[CUT])
         entry = JournalEntry(decode(str, found["__CURSOR"]), time, *more, message, *piece)
+        entry = entry._replace(size=size, unsearched=UNSEARCHED in found)
         if entry.transport != "driver" or "N_DROPPED" not in found:
             return entry
         return entry._replace(unit=str(found.get("OBJECT_SYSTEMD_UNIT", "")), dropped=int(found["N_DROPPED"]))
