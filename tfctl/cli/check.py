@@ -79,7 +79,7 @@ def _check(layout: Layout, code_limit: int) -> tuple[list[BadFile], list[str]]:
     from tfctl.model import plan
     from tfctl.model.assign import draft
 
-    listing = code.of_job(layout)
+    listing = code.of_job(layout, code_limit)
     checked = check.check(layout, listing.names, listing.names)
     code.archive(listing, code_limit)
     plan.files(draft(layout))

@@ -147,7 +147,7 @@ def packed(layout: Layout, code_limit: int, ask: bool = True) -> Iterator[Ready]
     from tfctl.model import unit
     from tfctl.remote.fleet import Fleet
 
-    listing = code.of_job(layout)
+    listing = code.of_job(layout, code_limit)
     checked = check.check(layout, listing.names, listing.names)
     checked.require()
     with Fleet(layout.hosts) as fleet, OtherHosts(layout.name, layout.others, say) as others:

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import io
 import os
-import re
 import shlex
 import stat
 import subprocess
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from tfctl.errors import BadFile
 from tfctl.jobs.destination import is_destination, is_of_pull
+from tfctl.jobs.secrets import has_secret, has_secret_name
 
 if TYPE_CHECKING:
     from tfctl.model.job import Layout
@@ -35,12 +35,6 @@ LOCAL_OUTPUT = "tfctl-output"
 _SKIPPED = (".git", "__pycache__", LOCAL_OUTPUT)
 #: Directories of variables that Ansible reads beside an inventory.
 _INVENTORY_FOLDERS = ("group_vars", "host_vars")
-#: Files of environment variables (not their templates) and of keys in binary formats.
-_SECRET_NAME = re.compile(r"\.env(\.(?!example$|sample$|template$|dist$).*)?|.*\.(p12|pfx|ppk)")
-#: How every private key of OpenSSH and OpenSSL begins (RFC 7468).
-_PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", re.MULTILINE)
-#: Bytes of a file that are searched for a private key.
-_KEY_BYTES = 64 * 1024
 #: How long (s) git may take to list the files.
 _GIT_S = 60.0
 
@@ -74,24 +68,30 @@ class CodeArchive:
     names: tuple[str, ...]
 
 
-def of_job(layout: Layout) -> CodeListing:
+def of_job(layout: Layout, limit_mb: int = LIMIT_MB) -> CodeListing:
     """List the files to pack for a job (`select`)."""
-    return select(layout.code, layout.include, layout.env_file, Path(layout.inventory))
+    return select(layout.code, layout.include, layout.env_file, Path(layout.inventory), limit_mb)
 
 
 def pack(folder: Path, limit_mb: int = LIMIT_MB, include: Sequence[str] = ()) -> CodeArchive:
     """Select the folder's files and pack them (`select`, `archive`)."""
-    return archive(select(folder, include), limit_mb)
+    return archive(select(folder, include, limit_mb=limit_mb), limit_mb)
 
 
 def select(
-    folder: Path, include: Sequence[str] = (), env_file: Path | None = None, inventory: Path | None = None
+    folder: Path,
+    include: Sequence[str] = (),
+    env_file: Path | None = None,
+    inventory: Path | None = None,
+    limit_mb: int = LIMIT_MB,
 ) -> CodeListing:
     """List the files to pack. ``include``: files that are packed even if git ignores them or they look like secrets.
 
     ``env_file``, whose variables the tasks get anyway, counts as a secret. ``inventory``, which may be a directory, is
-    not packed, even if git tracks it, nor are group_vars and host_vars beside it. Raise BadFile for a directory that
-    cannot be read, for an included file that does not exist, and if git cannot list the files of its work tree.
+    not packed, even if git tracks it, nor are group_vars and host_vars beside it. If the files have more than
+    ``limit_mb`` together, so that `archive` refuses them, they are not searched for secrets. Raise BadFile for a
+    directory that cannot be read, for an included file that does not exist, and if git cannot list the files of its
+    work tree.
     """
     for name in include:
         if not (folder / name).is_file():
@@ -101,10 +101,13 @@ def select(
         if inventory:
             found -= _within(found, folder, [inventory, *(inventory.parent / name for name in _INVENTORY_FOLDERS)])
         own = _within(found, folder, [env_file] if env_file else [])
-        suspects = {name for name in found.difference(include) if name in own or _may_be_secret(folder / name)}
+        unsent = found.difference(include, _git_names(folder, "-cz") or ()) if found else set()
+        left_out = {name for name in unsent if name in own or (_is_file(folder, name) and has_secret_name(name))}
+        sizes = ((folder / name).stat().st_size for name in found - left_out if _is_file(folder, name))
+        if sum(sizes) <= limit_mb * 2**20:
+            left_out |= {name for name in unsent - left_out if _is_file(folder, name) and has_secret(folder / name)}
     except OSError as error:
         raise _unreadable(folder, error) from None
-    left_out = suspects.difference(_git_names(folder, "-cz") or ()) if suspects else suspects
     return CodeListing(folder, tuple(sorted((found - left_out).union(include))), tuple(sorted(left_out - own)))
 
 
@@ -183,14 +186,8 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def _may_be_secret(path: Path) -> bool:
-    """Return whether a file is one of environment variables or a private key. Raise OSError if it cannot be read."""
-    if path.is_symlink() or not path.is_file():
-        return False
-    if _SECRET_NAME.fullmatch(path.name):
-        return True
-    with path.open("rb") as file:
-        return bool(_PRIVATE_KEY.search(file.read(_KEY_BYTES)))
+def _is_file(folder: Path, name: str) -> bool:
+    return not (folder / name).is_symlink() and (folder / name).is_file()
 
 
 def _unreadable(folder: Path, error: OSError) -> BadFile:

@@ -113,7 +113,7 @@ def pull_logs(
             with _reported(fail):
                 (parts[task.name].discard if shorter else parts[task.name].complete)()
     for name, number in cut.items():
-        say(f"{_of_task(folder, name, \'log\')} has only the beginning of {counted(number, \'long line\')}")
+        say(f"{_of_task(folder, name, 'log')} has only the beginning of {counted(number, 'long line')}")
 
 
 def write_timings(state: JobState, destination: Destination, fail: Fail) -> None:

@@ -67,7 +67,7 @@ def job(tmp_path: Path) -> Path:
     """A directory with code below ``tmp_path``."""
     folder = tmp_path / "job"
     folder.mkdir()
-    for name in ("train.py", "credentials.json"):
+    for name in ("train.py", "settings.json"):
         (folder / name).write_text("")
     return folder
 
@@ -89,7 +89,7 @@ def test_nothing_is_sent_if_git_cannot_read_the_repository(
     where = f"{job} is in a git work tree ({tmp_path / '.git'})"
     assert caught.value.message.startswith(f"{where}, but git cannot list its files: {reason}")
     assert caught.value.remedy == f"try: git -C {job} status"
-    assert sorted(job_code.names(job)) == ["credentials.json", "train.py"], "a job on this machine needs no git"
+    assert sorted(job_code.names(job)) == ["settings.json", "train.py"], "a job on this machine needs no git"
 
 
 def test_nothing_is_sent_of_a_work_tree_that_belongs_to_another_user(
@@ -106,7 +106,7 @@ def test_nothing_is_sent_of_a_work_tree_that_belongs_to_another_user(
 
 def test_git_is_needed_only_in_a_work_tree(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert select(job).names == ("credentials.json", "train.py")
+    assert select(job).names == ("settings.json", "train.py")
     empty_repository(tmp_path)
     with pytest.raises(BadFile, match="git cannot list its files: it is not installed") as caught:
         select(job)
@@ -158,7 +158,7 @@ SECRETS = [".env", ".env.production", "keys/id_rsa", "store.p12", "tls.pem"]
 def with_secrets(folder: Path) -> Path:
     """A directory with each of SECRETS, and files that resemble them."""
     (folder / "keys").mkdir()
-    for name in (*SECRETS, ".env.example", "train.py", "environment.env"):
+    for name in (*SECRETS, ".env.example", "train.py", "environment.sh"):
         (folder / name).write_text("x")
     (folder / "keys" / "id_rsa").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nx\n")
     (folder / "tls.pem").write_text("-----BEGIN CERTIFICATE-----\nx\n-----BEGIN PRIVATE KEY-----\nx\n")
@@ -169,7 +169,7 @@ def with_secrets(folder: Path) -> Path:
 
 def test_files_that_look_like_secrets_are_left_out_and_named(tmp_path: Path) -> None:
     listing = select(with_secrets(tmp_path))
-    assert listing.names == (".env.example", "ca.pem", "environment.env", "keys/id_rsa.pub", "train.py")
+    assert listing.names == (".env.example", "ca.pem", "environment.sh", "keys/id_rsa.pub", "train.py")
     assert listing.left_out == tuple(SECRETS)
     (remark,) = listing.remarks
     assert ", ".join(SECRETS) in remark
@@ -192,7 +192,7 @@ def test_an_included_file_is_packed_even_if_git_ignores_it(tmp_path: Path) -> No
 
 
 def test_the_file_of_variables_is_a_secret_that_needs_no_remark(tmp_path: Path) -> None:
-    file = with_secrets(tmp_path) / "environment.env"
+    file = with_secrets(tmp_path) / "environment.sh"
     listing = select(tmp_path, SECRETS, file)
     assert (set(SECRETS) <= set(listing.names), file.name in listing.names, listing.remarks) == (True, False, ())
     assert file.name in select(tmp_path, [file.name], file).names
