@@ -245,6 +245,13 @@ def test_a_revoked_host_key_is_refused(sshd: Sshd) -> None:
     assert "marks @revoked" in refusal(sshd.host()).message
 
 
+@both
+def test_a_line_is_no_comment_if_its_names_begin_with_a_hash_behind_a_marker(sshd: Sshd) -> None:
+    key = public(sshd.key)
+    sshd.known_hosts.write_text(f"@revoked #node9,[127.0.0.1]:* {key}\n[127.0.0.1]:{sshd.port} {key}\n")
+    assert "marks @revoked" in refusal(sshd.host()).message
+
+
 def hashed(name: str) -> str:
     salt = os.urandom(20)
     return "|1|" + "|".join(

@@ -159,8 +159,11 @@ class _File:
         self._hashed = rest
 
     def _add(self, path: str, number: int, words: list[str]) -> None:
-        marker = words.pop(0) if words and words[0].startswith("@") else ""
-        if len(words) < 3 or words[0].startswith("#"):
+        # Behind a marker, # does not begin a comment.
+        if not words or words[0].startswith("#"):
+            return
+        marker = words.pop(0) if words[0].startswith("@") else ""
+        if len(words) < 3:
             return
         try:
             entry = KnownHostKey(path, number, marker, words[1], base64.b64decode(words[2], validate=True))
