@@ -70,7 +70,7 @@ def test_an_ssh_config_that_does_not_affect_the_host_is_resolved_without_running
     (home / ".ssh/config").write_text(
         "# mine\nInclude more*\nHost *\n  SendEnv LANG\n  HashKnownHosts=yes\nHost other 10.0.0.* !10.0.0.1\n  Port 7\n"
     )
-    (home / ".ssh/more").write_text('Host "elsewhere" 10.0.0.11\n  User filed\n')
+    (home / ".ssh/more").write_text('Host "elsewhere" 10.0.0.11 \'10.0.0.12\' 10.0.0."1 3"\n  User filed\n')
     assert resolved().port == 22
 
 
@@ -143,6 +143,16 @@ def test_settings_of_an_ssh_config_are_applied(tmp_path: Path) -> None:
         "Host x 10.?.0.1\n  Port 7",
         "Host other\nHost\t10.*\n\tPort\t7",
         "Host other\nHost = 10.*\n Port = 7",
+        "Host '10.0.0.1'\n Port 7",
+        "Host other '10.0.*'\n Port 7",
+        "Host 10.0.0.'1'\n Port 7",
+        'Host 10.0."0.1"\n Port 7',
+        'Host other\n"Host" 10.0.0.1\n Port 7',
+        "Host !'10.0.0.1' *\n Port 7",
+        "Host * # !10.0.0.1\n Port 7",
+        "Host 10.0.0\\.1\n Port 7",
+        "Host 'unfinished\n Port 7",
+        "Host 10.0.0.1\n# of a host:\x0bHost other\n Port 7",
         "Match user me\n Port 7",
         "Match all\n Port 7",
         "Host other\nMatch final all\n Port 7",

@@ -162,15 +162,15 @@ def _conditions_in(file: Path, outer: _Blocks, folder: Path, within: tuple[Path,
     the files that include this one.
     """
     try:
-        lines = file.read_text(errors="replace").splitlines()
+        lines = file.read_text(errors="replace").split("\n")
     except OSError:
         return
     blocks = outer
     for line in lines:
         key, _, rest = re.sub(r"\s*[\s=]\s*", " ", line.strip(), count=1).partition(" ")
-        key = key.lower()
+        key = key.lower().strip('"')
         if key == "host":
-            blocks = (*outer, tuple(rest.replace('"', " ").split()))
+            blocks = (*outer, _patterns(rest))
         elif key == "match" and rest.lower().split() in (["all"], ["final", "all"]):
             blocks = outer
         elif key == "match":
@@ -185,6 +185,21 @@ def _conditions_in(file: Path, outer: _Blocks, folder: Path, within: tuple[Path,
                     yield from _conditions_in(found, blocks, folder, files)
         elif key and not key.startswith("#") and key not in _HARMLESS:
             yield blocks
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    """Return the patterns of a Host line. If versions of ssh read it differently, they match whatever one matches.
+
+    Since 8.7, ssh knows single quotes and quotes within a word, and # begins a comment.
+    """
+    if "\\" in text or "#" in text:
+        return ("*",)
+    if "'" not in text and '"' not in text:
+        return tuple(text.split())
+    try:
+        return tuple(word for word in shlex.split(text) if not word.startswith("!"))
+    except ValueError:
+        return ("*",)
 
 
 def _included(folder: Path, patterns: str) -> list[Path] | None:
@@ -239,7 +254,7 @@ def _server(host: Host, options: Options) -> Server:
         return None if value.lower() in ("", "none") else value
 
     port = option("port") or "22"
-    if not port.isdigit():
+    if not (port.isascii() and port.isdigit()):
         raise BadFile(f"{host.name}: Port {port!r} is not a number", "correct it among the host's ssh arguments")
     user = option("user") or _user()
     address = option("hostname") or host.ssh.host
@@ -265,7 +280,7 @@ def _server(host: Host, options: Options) -> Server:
         key_alias=option("hostkeyalias"),
         proxy=jump.command() if jump else tokens.text(command) if command else None,
         jump=jump,
-        limit=float(limit) if limit.isdigit() and int(limit) else CONNECT_S,
+        limit=float(limit) if limit.isascii() and limit.isdigit() and int(limit) else CONNECT_S,
     )
 
 
