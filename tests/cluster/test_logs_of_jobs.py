@@ -90,6 +90,8 @@ def test_logs_with_timestamps_prints_the_time_of_each_line(told: Hosts) -> None:
         (["worker/x"], 2, "'worker/x' is not a task"),
         (["worker/1", "1"], 2, "'worker/1 1' is not a task"),
         (["--grep", "(["], 2, "--grep: '([' is not a regular expression"),
+        (["--grep", "a{99999999999}"], 2, "is not a regular expression: the repetition number is too large"),
+        (["--grep", "(" * 3000 + ")" * 3000], 2, "is not a regular expression: its parentheses are nested too deeply"),
         (["--since", "yesterday"], 2, "--since: 'yesterday' is neither a duration such as 10m nor a time"),
         (["--tail", "-1"], 2, "--tail"),
     ],

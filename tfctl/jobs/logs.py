@@ -24,6 +24,7 @@ from tfctl.jobs.journal import HostJournal, Item, Line, Query
 from tfctl.jobs.state import JobState, absent, not_in_inventory
 from tfctl.jobs.thread_pool import call_for_each
 from tfctl.model.host import Host
+from tfctl.model.regex import compiled
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session
 
@@ -56,8 +57,8 @@ _AHEAD, _USUAL = 20_000, 4096
 def pattern(text: str) -> re.Pattern[str]:
     """Compile a regular expression for Query.grep. Raise UsageError if it is invalid."""
     try:
-        return re.compile(text)
-    except re.error as error:
+        return compiled(text)
+    except ValueError as error:
         raise UsageError(f"--grep: {text!r} is not a regular expression: {error}") from None
 
 

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from tfctl.errors import BadFile
 from tfctl.model.host import Host, Inventory
+from tfctl.model.regex import compiled
 
 _PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<first>-?\d+)?(?P<range>[:-])?(?P<last>-?\d+)?\])?")
 
@@ -50,8 +51,8 @@ def _parts(pattern: str) -> list[str]:
 def _part(inventory: Inventory, text: str, pattern: str) -> list[str]:
     if text.startswith("~"):
         try:
-            rule = re.compile(text[1:])
-        except re.error as error:
+            rule = compiled(text[1:])
+        except ValueError as error:
             raise BadFile(f"{pattern!r}: {text[1:]!r} is not a regular expression: {error}") from None
         return _named(inventory, lambda name: rule.match(name) is not None)
     match = _PART.fullmatch(text)

@@ -16,6 +16,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tfctl.model.regex import compiled
+
 GROUPS = ("step", "examples", "examples_per_second", "total_examples_per_second", "step_time", "loss")
 #: The groups that tell how fast a task is. A pattern needs at least one of them.
 _SPEEDS = GROUPS[:-1]
@@ -39,12 +41,12 @@ class ProgressFormat:
 
     @property
     def expression(self) -> re.Pattern[str]:
-        return re.compile(self.pattern)
+        return compiled(self.pattern)
 
     @property
     def lines(self) -> re.Pattern[str]:
         """Match the lines that a host sends: those of the format, and those that begin an epoch."""
-        return re.compile(f"{self.pattern}|{self.epoch}" if self.epoch else self.pattern)
+        return compiled(f"{self.pattern}|{self.epoch}" if self.epoch else self.pattern)
 
 
 #: The formats that need no pattern, recognised by their lines.
@@ -83,8 +85,8 @@ def progress(text: str) -> str:
     if text in FORMATS:
         return text
     try:
-        groups = re.compile(text).groupindex
-    except re.error as error:
+        groups = compiled(text).groupindex
+    except ValueError as error:
         raise ValueError(f"{text!r} is neither {_names()} nor a regular expression: {error}") from None
     if unknown := [name for name in groups if name not in GROUPS]:
         raise ValueError(f"the group {unknown[0]} is not known; the groups are {', '.join(GROUPS)}")

@@ -121,7 +121,7 @@ def _printed(fleet: Fleet, job: JobState, fail: Fail) -> dict[str, Pace | None]:
             if isinstance(item, Line):
                 # A progress bar without a line end rewrites its line. What is logged at once may have several lines.
                 lines[task_name(item.role, item.index)] += re.split("[\r\n]", item.text)
-    except (NotFound, re.error) as error:  # its hosts are no longer in the inventory; an older tfctl has started it
+    except (NotFound, ValueError) as error:  # its hosts are no longer in the inventory; an older tfctl has started it
         fail(error if isinstance(error, NotFound) else TfctlError(f"{job.job}: progress: {error}"))
     return {task: pace.of_lines(found, progress) for task, found in lines.items()}
 

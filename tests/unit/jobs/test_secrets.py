@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tfctl.errors import BadFile
 from tfctl.jobs import code
 from tfctl.jobs.secrets import has_secret, has_secret_name
 
@@ -188,6 +189,6 @@ def test_files_that_are_too_large_to_be_sent_are_not_searched(tmp_path: Path) ->
     (tmp_path / "data").write_bytes(b"x" * (2**20 + 1))
     (tmp_path / "tls.pem").write_text("-----BEGIN PRIVATE KEY-----\nx\n")
     assert code.select(tmp_path, limit_mb=1).left_out == ()
-    with pytest.raises(code.BadFile, match="larger than 1 MB"):
+    with pytest.raises(BadFile, match="larger than 1 MB"):
         code.pack(tmp_path, limit_mb=1)
     assert code.select(tmp_path, limit_mb=2).left_out == ("tls.pem",)

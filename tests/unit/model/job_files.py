@@ -35,6 +35,12 @@ FAULTS = [
         "not plain YAML: expected a mapping or list of mappings for merging, but found scalar (line 5",
     ),
     ("progress: 'loss (?P<loss>.+)'", "has no named group for the speed of the task"),
+    ("progress: 'x{99999999999}(?P<step>1)'", "nor a regular expression: the repetition number is too large"),
+    (
+        "progress: '(?L)(?P<step>1)'",
+        "nor a regular expression: bad inline flags: cannot use 'L' flag with a str pattern",
+    ),
+    (f"progress: {'(' * 3000}{')' * 3000}", "nor a regular expression: its parentheses are nested too deeply"),
     ("? [a]\n: b", "not plain YAML: found unhashable key (line 5, column 3)"),
     ("command: 'run {what}'", "command: {what} is not a placeholder; choose from {role} {index}"),
     ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; choose from {role} {index}"),

@@ -83,6 +83,9 @@ BEYOND = {
     "roles: {worker: {limits: {cpus: .nan}}}",
     "roles: {worker: {limits: {cpus: 0.333}}}",
     "progress: 'loss (?P<loss>.+)'",
+    "progress: 'x{99999999999}(?P<step>1)'",
+    "progress: '(?L)(?P<step>1)'",
+    f"progress: {'(' * 3000}{')' * 3000}",
 }
 
 

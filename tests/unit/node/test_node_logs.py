@@ -322,9 +322,10 @@ def test_logs_sends_only_the_lines_that_match(job: Tree) -> None:
     assert printed(job, grep="x") == []
 
 
-def test_logs_sends_every_line_when_its_python_cannot_read_the_pattern(job: Tree) -> None:
+@pytest.mark.parametrize("pattern", ["([", "a{99999999999}", "(?L)a", "(" * 3000 + ")" * 3000])
+def test_logs_sends_every_line_when_its_python_cannot_compile_the_pattern(pattern: str, job: Tree) -> None:
     """The client checks each line again; the host's Python may be older."""
-    assert sorted(printed(job, grep="([")) == ["p1", "w1", "w2"]
+    assert sorted(printed(job, grep=pattern)) == ["p1", "w1", "w2"]
 
 
 def test_logs_sends_the_first_line_after_a_cursor_without_a_check(job: Tree) -> None:

@@ -133,10 +133,10 @@ def _oldest(system: System) -> float | None:
 
 def _wanted(text: str, resumed: bool) -> LineFilter | None:
     """Return the check of lines for a regular expression. Return None if this Python, which may be older than the
-    client's, does not know its syntax: the client checks every line again."""
+    client's, cannot compile it: the client checks every line again."""
     try:
         return LineFilter(re.compile(text), resumed)
-    except re.error:
+    except (re.error, ValueError, OverflowError, RecursionError):
         return None
 
 
