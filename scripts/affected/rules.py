@@ -63,6 +63,7 @@ RULES = (
     Rule("tfctl/node/bin/*", ("tfctl/node/*",), "run its modules"),
     Rule("tfctl/node/checks.py", ("tfctl/node/10-tfctl.conf",), "compares it with the installed one"),
     Rule("tfctl/node/guards.py", ("tfctl/node/10-tfctl.conf",), "takes settings from it"),
+    Rule("tfctl/node/unitfile.py", ("tfctl/node/10-tfctl.conf",), "compares each unit with it"),
     Rule("tfctl/node/system.py", (), "needs only the name of its package"),
     Rule("tfctl/provision/ansible.py", ANSIBLE, "runs playbooks"),
     Rule("tfctl/provision/due.py", ANSIBLE, "digests the code of roles"),
@@ -74,7 +75,9 @@ RULES = (
     Rule("*/action_plugins/*", ("playbooks/library/*",), "run modules by name"),
     # Tests
     Rule("tests/cluster/*", (), "their commands act on jobs", but=NO_JOBS),
+    Rule("tests/ssh/*", (), "no command runs", but=(*NO_JOBS, "tfctl/cli/*")),
     Rule("tests/unit/local/*", (), "their commands act on jobs", but=NO_JOBS),
+    Rule("tests/unit/node/*", (), "their fork server has the modules of the node part", but=(*NO_JOBS, "tfctl/cli/*")),
     Rule("tests/unit/provision/test_roles.py", ("tests/lab/*.py",), "imports the tests of each role"),
     Rule("tests/unit/test_changed.py", (), "chooses from the files of the repository", reads=("tests/*.py", NAMES)),
     Rule("tests/unit/test_docs.py", (), "checks the links of all pages", reads=("*.md", NAMES)),

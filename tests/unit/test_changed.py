@@ -329,8 +329,8 @@ def test_rules_name_existing_files_only(real: Graph) -> None:
         ("tfctl/model/templates/task.service.j2", "unit/model/test_render.py cluster/test_start.py", "unit/report"),
         ("tfctl/model/strategies/horovod.py", "unit/test_docs.py unit/model/test_strategies.py", "unit/remote"),
         ("tfctl/cli/list.py", "cluster/test_many_jobs.py unit/test_cli.py", "ssh"),
-        ("tests/fakes/fake_systemctl.py", "cluster/test_start.py", "unit/model unit/report"),
-        ("tests/unit/node/nvidia_smi.yaml", "unit/node/test_node_gpus.py", "ssh unit/model"),
+        ("tests/fakes/fake_systemctl.py", "cluster/test_start.py", "unit/report"),
+        ("tests/unit/node/nvidia_smi.yaml", "unit/node/test_node_gpus.py", "unit/report"),
     ],
 )
 def test_a_change_of_this_repository_selects(

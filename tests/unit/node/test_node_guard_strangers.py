@@ -38,7 +38,8 @@ class Head:
         self.tree, self.port = tree, free_port()
         plan = make_plan(make_task())
         record = plan["record"]
-        other = {**record["tasks"][0], "index": 1, "host": "node2", "address": address}
+        unit = names.unit("digits", "worker", 1)
+        other = {**record["tasks"][0], "index": 1, "host": "node2", "address": address, "unit": unit}
         guard = {"head": "node1", "address": "127.0.0.1", "port": self.port, "origin": RUN, "lease": 600,
                  "max_attempts": 1}  # fmt: skip
         record.update(tasks=[*record["tasks"], other], guard=guard)

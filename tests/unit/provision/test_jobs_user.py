@@ -64,7 +64,6 @@ ALLOWED = {
     "tfctl/node/forked.py: setgroups": "the jobs' user, but drop_root prevents programs",
     "tfctl/node/forked.py: setuid": "the jobs' user, but drop_root prevents programs",
     "tfctl/node/guards.py: User=": "the user of guards, and of the socket between a guard and root",
-    "tfctl/node/verbs/exec.py: User=": "checks that a unit has this line of the sandbox",
 }
 
 
