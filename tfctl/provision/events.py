@@ -158,7 +158,7 @@ class Collector:
         try:
             result = checked(message["result"])
         except SchemaError as error:  # the host has sent it: the others must not be affected
-            wrong = f"the host's answer to this task is malformed: {without_passwords(str(error))}"
+            wrong = f"the host's answer to this task is malformed: {without_passwords(str(error)):.300}"
             remedy = "find out what changes the answers of Ansible's modules on {host}, then try again"
             state, result = "failed", {"faults": [{"message": wrong, "remedy": remedy, "kind": "failed"}]}
         known = self._hosts[host]

@@ -129,6 +129,38 @@ def test_reason_contains_the_cause_that_ansible_keeps_apart_from_the_message(
     assert host.reason.splitlines() == (lines or [arguments["text"]])
 
 
+#: A module of a host that somebody else controls. It prints the answer that it is given.
+HOSTILE = """
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+print(AnsibleModule({"answer": {"type": "str"}}).params["answer"].replace("@", chr(92)), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ('{"changed": true, "faults": [1], "drifts": 5}', "the host's answer to this task is malformed: faults/0"),
+        ('{"failed": true, "msg": "half of a pair: @ud800"}', "Refusing to deserialize an invalid UTF8 string"),
+        ('{"failed": true, "msg": {"a": 1}, "results": 5, "diff": {"before": 7, "after": 8}}', ""),
+        ("[" * 100_000, ""),
+    ],
+)
+def test_host_whose_answer_is_malformed_fails_and_the_others_go_on(folder: Path, answer: str, reason: str) -> None:
+    playbook_with_module(folder, HOSTILE, {"answer": "{{ answers[inventory_hostname] }}"})
+    answers = {"a": answer, "b": '{"changed": true}'}
+    play = ansible.Play("test", inventory(folder, "a", "b"), data=folder, variables={"answers": answers})
+    events: list[Event] = []
+    a, b = ansible.run(play, events.append).hosts
+    assert a.failed and a.reason.startswith(reason), a
+    assert (b.failed, b.changed) == (False, 1), b.reason
+    "\n".join(map(str, [a, b, *events])).encode()  # as it is printed
+
+
 #: A module that returns what ansible.builtin.dnf does.
 INSTALLING = """
 from ansible.module_utils.basic import AnsibleModule

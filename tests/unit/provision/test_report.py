@@ -295,6 +295,7 @@ EXPLAINED = {"title": "", "machine": "", "gpus": "", "driver": "", "stacks": {"t
         ({"explained": 3}, "explained"),
         ({"explained": {"title": ""}}, "explained/machine"),
         ({"explained": EXPLAINED}, "explained/stacks/tf2.15/python"),
+        ({"faults": "x" * 10**6}, "faults: expected a list, not 'xxx"),
         (5, "expected a mapping"),
     ],
 )
@@ -307,7 +308,7 @@ def test_malformed_answer_of_a_host_fails_that_host_and_no_other(result: Any, pl
     collector.take(stats(n1=(1, 0), n2=(1, 1)))
     one, two = collector.result().hosts
     assert (one.failed, one.task, one.exit) == (True, "job_host: Prepare", Exit.FAILED)
-    assert one.reason.startswith(f"the host's answer to this task is malformed: {place}")
+    assert one.reason.startswith(f"the host's answer to this task is malformed: {place}") and len(one.reason) < 400
     assert one.remedy.startswith("find out what changes the answers of Ansible's modules on n1")
     assert (two.failed, two.changed, two.exit) == (False, 1, Exit.OK)
 
