@@ -55,10 +55,10 @@ def _serve(listener: socket.socket, answer: Answer) -> None:
                     break  # it was killed
                 data += more
             else:
-                _, name, *words, _ = data.decode().split("\0")
+                _, name, *words, _ = data.decode(errors="surrogateescape").split("\0")
                 try:
                     code, said = answer(name, words)
                 except Exception:
                     code, said = 70, traceback.format_exc()
                 with contextlib.suppress(OSError):
-                    client.sendall(f"{code}\0{said}\0".encode())
+                    client.sendall(f"{code}\0{said}\0".encode(errors="surrogateescape"))

@@ -186,7 +186,7 @@ def new_play(folder: Path, *more: Mapping[str, object]) -> ansible.Play:
     given = {"hosts": "all", "gather_facts": False, "tasks": tasks}
     plays = [{**given, "vars": {"note_path": str(folder), **variables}} for variables in ({}, *more)]
     (folder / "playbooks/test.yml").write_text(json.dumps(plays))
-    (folder / "tmp").mkdir()
+    (folder / "tmp").mkdir()  # Ansible would warn of having created it
     (folder / "hosts.ini").write_text(f"[all:vars]\n{LOCAL}\nansible_remote_tmp={folder}/tmp\n[ungrouped]\na\n")
     return ansible.Play("test", folder / "hosts.ini", data=folder)
 
