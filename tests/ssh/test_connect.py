@@ -252,6 +252,13 @@ def test_a_line_is_no_comment_if_its_names_begin_with_a_hash_behind_a_marker(ssh
     assert "marks @revoked" in refusal(sshd.host()).message
 
 
+def test_a_line_with_an_unknown_marker_does_not_count(sshd: Sshd) -> None:
+    """Nor does it keep the lines for the bare name from counting."""
+    key = public(sshd.key)
+    sshd.known_hosts.write_text(f"@unknown [127.0.0.1]:* {key}\n@revoked 127.0.0.1 {key}\n")
+    assert "marks @revoked" in refusal(sshd.host()).message
+
+
 def hashed(name: str) -> str:
     salt = os.urandom(20)
     return "|1|" + "|".join(

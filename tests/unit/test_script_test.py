@@ -30,7 +30,8 @@ case "$name $*" in
 esac
 echo "$name $*" >>"$CALLS"
 [ "$name" != "$EDITING" ] || echo new >>roles/one/tasks/main.yml
-[ "$name" != "$FAILING" ]
+[ "$name" != "$FAILING" ] || exit 1
+[ "$name" != "$EMPTY" ] || exit 5
 """
 
 
@@ -71,12 +72,13 @@ class Checkout:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", "change")
 
-    def run(self, *words: str, failing: str = "", editing: str = "", code: int = 0, **variables: str) -> str:
-        """Run scripts/test, and return what it prints. ``failing`` and ``editing``: the program that does so."""
+    def run(self, *words: str, code: int = 0, **variables: str) -> str:
+        """Run scripts/test, and return what it prints. The variables FAILING, EMPTY and EDITING name a program that
+        fails, that runs no test or that edits a file."""
         self._calls.write_text("")
         environment = {
             **os.environ, "PATH": f"{self._bin}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(self.cache),
-            "CALLS": str(self._calls), "FAILING": failing, "EDITING": editing, **variables,
+            "CALLS": str(self._calls), "FAILING": "", "EMPTY": "", "EDITING": "", **variables,
         }  # fmt: skip
         done = subprocess.run(
             ["bash", "scripts/test", *words],
@@ -202,9 +204,9 @@ def test_nothing_has_passed_with_another_version_of_a_package(checkout: Checkout
 
 @pytest.mark.extended
 def test_checks_that_fail_run_again(checkout: Checkout) -> None:
-    checkout.run(failing="ansible-lint", code=1)
+    checkout.run(FAILING="ansible-lint", code=1)
     checkout.write("docs/page.md", "new")
-    checkout.run(failing="pytest", code=1)
+    checkout.run(FAILING="pytest", code=1)
     assert len(checkout.calls("ansible-lint")) == 1
     checkout.run()
     assert checkout.calls("pytest") == [f"{QUICK} --deselect {WHEEL}"]
@@ -212,10 +214,17 @@ def test_checks_that_fail_run_again(checkout: Checkout) -> None:
 
 
 @pytest.mark.extended
-def test_checks_during_which_a_file_has_changed_run_again(checkout: Checkout) -> None:
-    checkout.run(editing="ansible-lint")
-    checkout.run(editing="pytest")
+def test_a_check_during_which_a_file_changes_has_not_passed(checkout: Checkout) -> None:
+    checkout.run(EDITING="ansible-lint")
+    checkout.write("roles/one/tasks/main.yml", "")
+    checkout.run()
     assert len(checkout.calls("ansible-lint")) == 1
+
+
+@pytest.mark.extended
+def test_tests_during_which_a_file_changes_have_not_passed(checkout: Checkout) -> None:
+    checkout.run(EDITING="pytest")
+    checkout.write("roles/one/tasks/main.yml", "")
     checkout.run()
     assert checkout.calls("pytest") == [f"{QUICK} --deselect {SITE}"], "only the wheel depends on the file"
 
@@ -249,6 +258,12 @@ def test_changed_runs_no_test_when_nothing_has_changed(unchanged: Checkout) -> N
     assert "no test is affected" in said
     assert unchanged.calls("pytest") == []
     assert len(unchanged.calls("mypy")) == 1
+
+
+def test_changed_succeeds_when_all_tests_that_it_chooses_are_marked_extended(checkout: Checkout) -> None:
+    checkout.write("tests/fakes/fake_one.py", "new")
+    checkout.run("--changed", EMPTY="pytest")
+    checkout.run(EMPTY="pytest", code=1)
 
 
 def test_changed_refuses_an_unknown_base(unchanged: Checkout) -> None:

@@ -72,7 +72,7 @@ class Table(Generic[T]):
 def job_text(state: JobState) -> str:
     """Return a job's state and its reason, above a table of its tasks, failed ones first."""
     record = state.record
-    head = f"{state.job}  attempt {state.attempt}  {record.strategy}  {cell(record.stack)}  "
+    head = f"{state.job}  attempt {state.attempt}  {cell(record.strategy)}  {cell(record.stack)}  "
     reason = [f"  {unmarked(plain(state.reason))}"] if state.reason else []
     left = [f"  {plain(_remaining(state))}"] if state.remaining else []
     return "\n".join([head + text.state_word(state.state), *reason, *left, TASKS.text(state.by_attention())])

@@ -58,7 +58,7 @@ def require_genuine(shown: str, lines: int | None = None, *, bars: bool = True) 
 
 
 TASK = make_state("worker", 0, EVIL, signal=EVIL, reason=EVIL)
-RECORD = make_record([("worker", 0, EVIL)])._replace(stack=EVIL, inventory=EVIL, output=EVIL)
+RECORD = make_record([("worker", 0, EVIL)])._replace(strategy=EVIL, stack=EVIL, inventory=EVIL, output=EVIL)
 JOB = JobState("digits", 1, "running", EVIL, None, RECORD, (TASK,))
 NODE = wire.Node(
     protocol=1, version=EVIL, os=EVIL, kernel=EVIL, systemd=252, cpus=8, load=0.5, memory_mib=None, stacks={EVIL: EVIL},
@@ -71,7 +71,7 @@ RUN = RunFigures("digits", 1, EVIL, "succeeded", (TaskFigures("worker", 0, EVIL,
 
 TABLES: dict[str, Callable[[], str]] = {
     "tasks": lambda: tables.TASKS.text([TASK]),
-    "jobs": lambda: tables.JOBS.text([replace(JOB, record=RECORD._replace(strategy=EVIL))]),
+    "jobs": lambda: tables.JOBS.text([JOB]),
     "events": lambda: tables.EVENTS.text([Event(1.0, 1, EVIL, host=EVIL, by=EVIL, reason=EVIL, signal=EVIL)]),
     "hosts": lambda: nodes._HOSTS.text([NodeState(Host(EVIL, Ssh(EVIL)), NODE, "1")]),
     "gpus": lambda: nodes._GPUS.text([(EVIL, NODE.gpus[0])]),
