@@ -48,7 +48,7 @@ def test_nothing_that_a_host_sends_leaves_the_directory(tmp_path: Path) -> None:
         (top / "beside").mkdir(parents=True)
         (top / "outside").write_text("safe")
         (top / "beside/x").write_text("safe")
-        with Destination(top / "destination") as destination:
+        with Destination(top / "destination", "digits") as destination:
             for _ in range(12):
                 try:
                     receive(destination, draw)

@@ -3,11 +3,9 @@ sent ends in the error for it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from random import Random
-from typing import cast
 
 from tests.fuzz.cases import FUZZER, Cases
 from tfctl.node.guard import keys, link
@@ -20,19 +18,6 @@ GARBAGE = [
     b"", b"{}", b"[]", b"null", b"\xff", b"{" * 5000, b"9" * 9000, b"\0", b'{"host":1}', b"a" * 70 + b" {}",
     b'{"host":"node2","run":"00000000","nonce":"%s"}' % (b"0" * 32), b'{"host":"nope","run":"x","nonce":"y"}',
 ]  # fmt: skip
-
-
-class Writer:
-    """The head's side of a connection, which keeps what it sends."""
-
-    def __init__(self) -> None:
-        self.sent = b""
-
-    def write(self, data: bytes) -> None:
-        self.sent += data
-
-    def close(self) -> None:
-        pass
 
 
 def sealed(head_nonce: str, nonce: str, host: str = HOST, to_head: bool = True) -> bytes:
@@ -59,45 +44,33 @@ def message(head_nonce: str, nonce: str, draw: Random) -> tuple[bytes, bool]:
     return forms[kind], forms[kind] == genuine
 
 
-async def connect(draw: Random) -> tuple[bool, bool]:
+def connect(draw: Random) -> tuple[bool, bool]:
     """Return whether a connection is accepted, and whether it comes from a guard of the job."""
-    reader, writer, is_guard = asyncio.StreamReader(limit=1 << 16), Writer(), False
-    accepting = asyncio.ensure_future(link.accept(reader, cast(asyncio.StreamWriter, writer), KEY, {HOST}))
+    handshake, is_guard = link.Handshake(KEY, {HOST}), False
+    head_nonce, nonce = str(json.loads(handshake.challenge)["nonce"]), secrets.token_hex(16)
+    if draw.random() < 0.6:
+        hello = json.dumps({"host": HOST, "run": RUN, "nonce": nonce}).encode()
+        proof, is_guard = message(head_nonce, nonce, draw)
+        proof = proof.rstrip(b"\n")
+    else:
+        hello, proof = draw.choice(GARBAGE) + draw.choice([b"", b"\r"]), draw.choice(GARBAGE)
     try:
-        while b"\n" not in writer.sent:
-            await asyncio.sleep(0)
-        head_nonce, nonce = str(json.loads(writer.sent.split(b"\n")[0])["nonce"]), secrets.token_hex(16)
-        if draw.random() < 0.6:
-            reader.feed_data(json.dumps({"host": HOST, "run": RUN, "nonce": nonce}).encode() + b"\n")
-            data, is_guard = message(head_nonce, nonce, draw)
-            reader.feed_data(data)
-        else:
-            reader.feed_data(draw.choice(GARBAGE) + draw.choice([b"\n", b"\r\n", b""]) + draw.choice(GARBAGE) + b"\n")
-        if not is_guard:
-            reader.feed_eof()
-        await accepting
-        return True, is_guard
+        handshake.recognize(hello, proof)
     except link.Broken:
         return False, is_guard
-    finally:
-        accepting.cancel()
+    return True, is_guard
 
 
 def test_only_a_guard_with_the_key_of_the_job_is_accepted() -> None:
     cases, accepted = Cases(15_000), 0
-
-    async def run() -> None:
-        nonlocal accepted
-        for number, draw in cases:
-            try:
-                is_accepted, is_guard = await connect(draw)
-            except Exception as error:
-                cases.fault(number, f"{type(error).__name__}: {error}", "")
-                continue
-            accepted += is_accepted
-            if is_accepted != is_guard:
-                cases.fault(number, f"accepted: {is_accepted}, a guard of the job: {is_guard}", "")
-
-    asyncio.run(run())
+    for number, draw in cases:
+        try:
+            is_accepted, is_guard = connect(draw)
+        except Exception as error:
+            cases.fault(number, f"{type(error).__name__}: {error}", "")
+            continue
+        accepted += is_accepted
+        if is_accepted != is_guard:
+            cases.fault(number, f"accepted: {is_accepted}, a guard of the job: {is_guard}", "")
     cases.require_none(least=500)
     assert accepted > cases.made / 50
