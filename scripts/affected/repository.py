@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 
 class GitError(Exception):
     """git has failed, or there is no commit to compare with."""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """What differs from the commit ``base``. ``renames``: whether a file was added or deleted, so that the list of all
     files differs too."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 #: Stands for the list of all files: who depends on it asks whether files exist.
 NAMES = "the list of all files"
@@ -19,8 +19,7 @@ NO_PATHS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """The files that match ``who`` depend, for the reason ``why``, on those that match ``uses`` and on all on which
     these depend. Of those that match ``reads``, they depend on the text alone.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from scripts.affected.graph import Graph
 from scripts.affected.repository import Change
@@ -15,8 +15,7 @@ from scripts.affected.rules import ANSIBLE_LINT, LINT, NAMES
 _TEST = re.compile(r"tests/(?P<suite>\w+)/(?:.*/)?test_\w+\.py")
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """``chosen``: the tests, and perhaps ansible-lint. ``omitted``: the others. ``lab``: changed tests that need a lab.
     ``unknown``: the files that nothing is known to depend on; because of them, everything is chosen."""
 

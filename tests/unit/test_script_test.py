@@ -181,25 +181,20 @@ def test_checks_that_passed_run_again_only_when_a_file_on_which_they_depend_has_
 
 
 @pytest.mark.extended
-def test_another_checkout_with_the_same_files_uses_what_has_passed(checkout: Checkout, tmp_path: Path) -> None:
+def test_another_checkout_uses_what_has_passed_with_the_same_files_and_packages(
+    checkout: Checkout, tmp_path: Path
+) -> None:
     checkout.run()
-    second = Checkout(tmp_path / "second")
-    second.cache = checkout.cache
-    second.run()
-    assert second.calls("ansible-lint") == []
-    assert second.calls("pytest") == [f"{QUICK} --deselect {SITE} --deselect {WHEEL}"]
-    assert second.calls("mypy") == checkout.calls("mypy"), "in the same cache"
-
-
-@pytest.mark.extended
-def test_nothing_has_passed_with_another_version_of_a_package(checkout: Checkout, tmp_path: Path) -> None:
-    checkout.run()
-    second = Checkout(tmp_path / "second", lock="package==2\n")
-    second.cache = checkout.cache
-    second.run()
-    assert second.calls("pytest") == [QUICK]
-    assert len(second.calls("ansible-lint")) == 1
-    assert second.calls("mypy") != checkout.calls("mypy"), "in a cache of its own"
+    same, other = Checkout(tmp_path / "same"), Checkout(tmp_path / "other", lock="package==2\n")
+    same.cache = other.cache = checkout.cache
+    same.run()
+    assert same.calls("ansible-lint") == []
+    assert same.calls("pytest") == [f"{QUICK} --deselect {SITE} --deselect {WHEEL}"]
+    assert same.calls("mypy") == checkout.calls("mypy"), "in the same cache"
+    other.run()
+    assert other.calls("pytest") == [QUICK]
+    assert len(other.calls("ansible-lint")) == 1
+    assert other.calls("mypy") != checkout.calls("mypy"), "in a cache of its own"
 
 
 @pytest.mark.extended
@@ -260,6 +255,7 @@ def test_changed_runs_no_test_when_nothing_has_changed(unchanged: Checkout) -> N
     assert len(unchanged.calls("mypy")) == 1
 
 
+@pytest.mark.extended
 def test_changed_succeeds_when_all_tests_that_it_chooses_are_marked_extended(checkout: Checkout) -> None:
     checkout.write("tests/fakes/fake_one.py", "new")
     checkout.run("--changed", EMPTY="pytest")
