@@ -20,7 +20,7 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _SPAN = r"[0-9]{1,9}(ms|s|min|h|d)?"
 #: A word in double quotes as `word` writes it, with `%` doubled so that it contains no specifier (systemd.syntax(7)).
 #: systemd expands specifiers after it has replaced escapes, so only those of control characters are allowed.
-_WORD = r'"(?:[^"\\%]|\\["\\]|\\x(?:0[1-9a-f]|1[0-9a-f]|7f)|%%)*"'
+_WORD = r'"(?:[^"\\%]|\\["\\nt]|\\x(?:0[1-9a-f]|1[0-9a-f]|7f)|%%)*"'
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _STATUS = r"([0-9]{1,3}|SIG[A-Z]{2,4})"
 _OPTIONAL = {

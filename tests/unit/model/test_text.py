@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
@@ -7,11 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfctl.model import text
+from tfctl.node import unitfile
 
 # What may reach a process: any text but controls other than tab and newline.
 PASSABLE = some.text(
     some.one_of(some.characters(exclude_categories=("Cc", "Cs")), some.sampled_from("\t\n\"\\%$`'{}; ")), max_size=60
 )
+
+
+@given(PASSABLE)
+def test_a_word_of_a_unit_is_one_that_hosts_accept(value: str) -> None:
+    assert re.fullmatch(unitfile._WORD, text.unit_word(value))
 
 
 @given(PASSABLE)

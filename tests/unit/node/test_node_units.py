@@ -73,7 +73,7 @@ COMMANDS = [
     ':/usr/bin/env "a"\t"b"', ':/usr/bin/env  "a"', "",
     # Escapes that systemd replaces before it expands specifiers, or that tfctl does not write.
     *(f':/usr/bin/env "{escape}n"' for escape in (
-        "\\x25", "\\X25", "\\45", "\\045", "\\u0025", "\\U00000025", "\\x41", "\\x2", "\\x00", "\\x80", "\\s", "\\t",
+        "\\x25", "\\X25", "\\45", "\\045", "\\u0025", "\\U00000025", "\\x41", "\\x2", "\\x00", "\\x80", "\\s", "\\a",
         "\\'", "\\%", "\\%%", "%%%", "\\\\\\x25",
     )),
 ]  # fmt: skip
