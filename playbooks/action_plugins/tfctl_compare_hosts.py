@@ -18,7 +18,7 @@ module: tfctl_compare_hosts
 short_description: Find what is wrong between the hosts of a play
 description:
   - Runs once, on the control machine, on what C(tfctl_decide) has returned as C(compared). Never fails; returns
-    C(faults), a list for each host that has some, and C(order), the sizes of the canary and of the batches.
+    C(faults_by_host), a list for each host that has some, and C(order), the sizes of the canary and of the batches.
 options:
   canary: {description: 'Hosts to begin with (tfctl_canary); an empty string for the default.', type: raw}
   batch: {description: 'Hosts to work on at the same time (tfctl_batch).', type: raw}

@@ -178,10 +178,11 @@ def compared_hosts(
     try:
         batches = order(canary, batch)
     except ValueError as error:
-        return {"faults": {host: [fault(str(error), "correct it in the inventory", "inventory")] for host in found}}
+        wrong = fault(str(error), "correct it in the inventory", "inventory")
+        return {"faults_by_host": {host: [wrong] for host in found}}
     known = {host: schema.parse(ComparedHost, each) for host, each in found.items() if each}
     comparison = compare(known, others=others)
-    return {"faults": comparison.faults, "warnings": comparison.warnings, "order": schema.plain(batches)}
+    return {"faults_by_host": comparison.faults, "warnings": comparison.warnings, "order": schema.plain(batches)}
 
 
 def _with_key_file(preferences: Preferences, base: Path) -> Preferences:

@@ -21,6 +21,7 @@ from tfctl.provision.events import (
     Warned,
 )
 from tfctl.provision.faults import KINDS, Kind
+from tfctl.provision.inspection import compared_hosts
 from tfctl.provision.results import TaskResult, causes_of, diffs_of, faults_of, kept_of
 from tfctl.provision.role_variables import inventory_variables
 
@@ -311,6 +312,16 @@ def test_malformed_answer_of_a_host_fails_that_host_and_no_other(result: Any, pl
     assert one.reason.startswith(f"the host's answer to this task is malformed: {place}") and len(one.reason) < 400
     assert one.remedy.startswith("find out what changes the answers of Ansible's modules on n1")
     assert (two.failed, two.changed, two.exit) == (False, 1, Exit.OK)
+
+
+@pytest.mark.parametrize("batch", [2, "no number"])
+def test_the_comparison_of_the_hosts_is_no_malformed_answer_of_the_first_one(batch: object) -> None:
+    """It runs on the control machine, and Ansible reports it for the first host."""
+    collector = Collector()
+    collector.take(play("n1", "n2"))
+    compared = compared_hosts({"n1": None, "n2": None}, others=False, canary="", batch=batch)
+    collector.take(host("n1", "ok", **kept_of({**compared, "changed": False}, None)))
+    assert not any(each.failed for each in collector.result().hosts)
 
 
 @pytest.mark.parametrize(
