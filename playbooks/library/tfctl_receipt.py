@@ -88,6 +88,7 @@ def write(given: dict[str, Any]) -> dict[str, object]:
 def remove(given: dict[str, Any], act: bool) -> dict[str, object]:
     """Undo all roles but those to keep. No job can be started meanwhile. Raises ModuleFailed."""
     receipts = [receipt for receipt in read_all(given["folder"]) if receipt["role"] not in given["keep"]]
+    own = set() if STARTS.exists() else {str(STARTS)}  # where the lock would be the first file
     try:
         with lock(STARTS, TURN_S) if act else nullcontext():
             jobs = running_jobs()
@@ -97,7 +98,7 @@ def remove(given: dict[str, Any], act: bool) -> dict[str, object]:
             removed, kept = undo(receipts, given["folder"], act)
     except Held:
         raise ModuleFailed("a job is being started on this host", "try again, or stop that job first", BUSY) from None
-    return {"changed": bool(receipts), "removed": removed, "kept": kept}
+    return {"changed": bool(receipts), "removed": [what for what in removed if what not in own], "kept": kept}
 
 
 if __name__ == "__main__":

@@ -454,6 +454,19 @@ def test_reset_that_only_checks_creates_no_lock(provisioned: Host, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
+def test_reset_does_not_count_its_own_lock_among_what_it_removes(provisioned: Host, tmp_path: Path) -> None:
+    things: Manages = {
+        "paths": [], "trees": [], "caches": [str(tmp_path / "run/tfctl")], "packages": [], "units": [], "users": [],
+        "groups": [],
+    }  # fmt: skip
+    begin("job_host", things, provisioned.receipts)
+    end("job_host", "digest", things, provisioned.receipts)
+    given = {"folder": provisioned.receipts, "keep": []}
+    planned = remove(given, act=False)["removed"]
+    assert planned and remove(given, act=True)["removed"] == planned
+    assert not (tmp_path / "run/tfctl").exists()
+
+
 @pytest.mark.parametrize(
     ("program", "said"),
     [
