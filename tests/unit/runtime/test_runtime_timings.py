@@ -302,6 +302,7 @@ def test_the_time_of_validation_is_kept_apart(file: Path, monkeypatch: pytest.Mo
     callback.on_train_begin()
     for epoch in range(2):
         callback.on_train_batch_begin(0)
+        time.sleep(0.01)
         callback.on_train_batch_end(0)
         callback.on_test_begin()
         time.sleep(0.02)
