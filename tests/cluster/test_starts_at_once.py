@@ -141,6 +141,15 @@ def test_a_start_does_not_reserve_while_another_one_has_reserved(rival: Rival) -
         rival.others.highest()
 
 
+def test_a_start_says_once_that_it_tries_again_while_another_one_has_reserved(rival: Rival, hosts: Hosts) -> None:
+    with hosts.begin("start", on(hosts, "rival", "node2")) as client:
+        client.until(err=IN_PROGRESS)
+        threading.Timer(5, rival.go_on).start()  # it tries again at least once a second
+        done = client.done()
+    assert (done.code, done.err.count("; trying again\n")) == (5, 1), done
+    assert "node1: job rival runs there already (run " in done.err
+
+
 def test_a_start_gives_up_at_once_when_it_sees_one_whose_run_sorts_before_its_own(rival: Rival) -> None:
     with pytest.raises(Outrun) as caught:
         rival.others.require_alone(LAST, 1, 60)

@@ -56,13 +56,16 @@ def start(
     """
     until, random = time.monotonic() + patience, Random()
     draw: Random | None = None
+    said = ""
     while True:
         try:
             return _start(fleet, layout, code, say, others, patience, note, draw)
         except Outrun as outrun:
             if time.monotonic() > until:
                 raise
-            say(f"{outrun.first}; trying again")
+            if outrun.first != said:
+                said = outrun.first
+                say(f"{said}; trying again")
         time.sleep(random.uniform(*_PAUSES_S))
         draw = random
 
