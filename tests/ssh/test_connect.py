@@ -252,10 +252,11 @@ def test_a_line_is_no_comment_if_its_names_begin_with_a_hash_behind_a_marker(ssh
     assert "marks @revoked" in refusal(sshd.host()).message
 
 
-def test_a_line_with_an_unknown_marker_does_not_count(sshd: Sshd) -> None:
+@pytest.mark.parametrize("marker", ["@unknown", "@revoked @cert-authority", "@cert-authority @x,"])
+def test_a_line_with_an_unknown_marker_or_two_does_not_count(marker: str, sshd: Sshd) -> None:
     """Nor does it keep the lines for the bare name from counting."""
     key = public(sshd.key)
-    sshd.known_hosts.write_text(f"@unknown [127.0.0.1]:* {key}\n@revoked 127.0.0.1 {key}\n")
+    sshd.known_hosts.write_text(f"{marker} [127.0.0.1]:* {key}\n@revoked 127.0.0.1 {key}\n".replace(", ", ","))
     assert "marks @revoked" in refusal(sshd.host()).message
 
 

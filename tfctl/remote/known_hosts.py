@@ -163,7 +163,7 @@ class _File:
         if not words or words[0].startswith("#"):
             return
         marker = words.pop(0) if words[0].startswith("@") else ""
-        if len(words) < 3 or marker not in ("", "@revoked", "@cert-authority"):
+        if marker not in ("", "@revoked", "@cert-authority") or len(words) < 3 or words[0].startswith("@"):
             return
         try:
             entry = KnownHostKey(path, number, marker, words[1], base64.b64decode(words[2], validate=True))
