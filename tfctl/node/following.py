@@ -19,7 +19,7 @@ from typing import Callable
 from . import statuses, wire
 from .exits import Exit
 from .journal_export import ExportReader
-from .session import NodeSession, RequestRefused
+from .session import Gone, NodeSession, RequestRefused
 from .system import System, host
 
 #: Takes a line with its newline, and returns what to send of it, or b"".
@@ -47,7 +47,7 @@ def run(
     limit: float = wire.FOLLOW_SILENCE_S,
 ) -> None:
     """Run journalctl, which prints the export format. Send its entries as lines of JSON, or those that are ``wanted``,
-    to its end or, with ``follow``, until the client closes stdin.
+    to its end or, with ``follow``, until the client closes stdin. Without, it may close stdin at once.
 
     ``request``: also send the answer to it, first and at every change, and a beat while nothing else is sent.
     ``collect``: for how long (s) to collect lines that are sent together.
@@ -122,6 +122,8 @@ class _Lines:
         """Wait a moment for entries, collect them and send them. Return False if journalctl has ended."""
         if not self._poll.poll(0 if self._behind else _TURN_S * 1000):
             self._behind = False
+            if not self._session.has_reader:  # and nothing is sent that would fail
+                raise Gone
             return True
         if not self._behind:
             time.sleep(self._period if self._began is None else min(self._period, FIRST_S))

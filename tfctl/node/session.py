@@ -90,6 +90,13 @@ class NodeSession:
         except OSError:
             raise Gone from None
 
+    @property
+    def has_reader(self) -> bool:
+        """Whether the client can still read what is sent."""
+        poller = select.poll()
+        poller.register(self._sink, 0)  # errors are reported in any case
+        return not poller.poll(0)
+
     def heartbeat(self) -> Callable[[], None]:
         """Return a function that sends a beat, but no more often than necessary. A client that is gone is ignored."""
         last = time.monotonic()

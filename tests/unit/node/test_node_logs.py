@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from typing import Any
 
@@ -15,7 +16,7 @@ from node_tree import ACCOUNT, STAY, Session, Tree, make_plan, make_task, sh, wa
 
 from tfctl.node import following as following_lines
 from tfctl.node import wire
-from tfctl.node.session import NodeSession, RequestRefused
+from tfctl.node.session import Gone, NodeSession, RequestRefused
 from tfctl.node.system import System
 from tfctl.node.verbs import logs
 
@@ -181,6 +182,19 @@ def test_lines_are_followed_while_systemd_does_not_answer_until_the_host_says_so
         assert os.read(sink[0], 1000) == sent("a line")
     finally:
         for descriptor in (*source, *sink):
+            os.close(descriptor)
+
+
+def test_reading_a_journal_that_hangs_ends_with_the_client() -> None:
+    source, sink = os.pipe(), os.pipe()
+    threading.Timer(0.5, os.close, [sink[0]]).start()
+    try:
+        with pytest.raises(Gone):
+            following_lines.run(
+                System(), NodeSession(source[0], sink[1]), ["/bin/sh", "-c", "exec sleep 600"], None, follow=False
+            )
+    finally:
+        for descriptor in (*source, sink[1]):
             os.close(descriptor)
 
 
