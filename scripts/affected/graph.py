@@ -25,6 +25,7 @@ class Graph:
         self.files = Files({*repository.files, *deleted})
         self._modules = Modules(self.files.paths)
         self._direct = cache(self._find_direct)
+        self._read = cache(self._find_read)
         self.used = cache(self._find_used)
 
     def inputs(self, name: str) -> frozenset[str]:
@@ -42,7 +43,7 @@ class Graph:
             waiting += new
         return frozenset(found)
 
-    def _read(self, name: str) -> frozenset[str]:
+    def _find_read(self, name: str) -> frozenset[str]:
         """Return those of which it reads only the text."""
         patterns = {pattern for rule in self._rules_of(name) for pattern in rule.reads}
         return self.files.matching(*sorted(patterns)) | ({NAMES} & patterns)

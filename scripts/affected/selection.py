@@ -64,8 +64,8 @@ def report(change: Change, found: Selection) -> Iterator[str]:
     if found.omitted:
         every = Counter(map(_directory, [*found.chosen, *found.omitted]))
         counts = Counter(map(_directory, found.omitted))
-        shares = [f"{name} {count} of {every[name]}" for name, count in counts.items() if name != ANSIBLE_LINT]
-        left = [*(["files of " + ", ".join(shares)] if shares else []), *({ANSIBLE_LINT} & {*found.omitted})]
+        groups = [f"{name} {count} of {every[name]}" for name, count in counts.items() if name != ANSIBLE_LINT]
+        left = [*(["files of " + ", ".join(groups)] if groups else []), *({ANSIBLE_LINT} & {*found.omitted})]
         yield f"left out, because nothing that they import, read or run has changed: {'; '.join(left)}"
     if found.lab:
         yield f"left out, because it needs a lab: scripts/test --lab {' '.join(found.lab)}"

@@ -28,8 +28,9 @@ Item = TypeVar("Item")
 _QUICK_S = 0.25
 #: How long (s) a test takes that has not passed before.
 _UNKNOWN_S = 10.0
-#: How long (s) the quick tests of one mutant may take in step 2.
-_ALONE_S = 5.0
+#: How long (s) the tests of one mutant may take in step 2, and how many files they may be in: each has to be imported.
+_ALONE_S = 4.0
+_ALONE_FILES = 8
 #: How long (s) it takes to start pytest, about.
 _START_S = 0.6
 _SURE_S = 0.05
@@ -132,7 +133,7 @@ class Trial:
         }
         chosen, left = [], _ALONE_S
         for file in sorted(took, key=lambda file: -len(same & self._reached[file]) / (_START_S + took[file])):
-            if took[file] <= left:
+            if took[file] <= left and len(chosen) < _ALONE_FILES:
                 chosen.append(file)
                 left -= took[file]
         return [files for files in (chosen[:1], chosen[1:]) if files]

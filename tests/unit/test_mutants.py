@@ -184,6 +184,7 @@ def test_a_mutant_is_killed_by_the_test_that_notices_it_and_another_survives(tmp
 
 
 @pytest.mark.extended
+@pytest.mark.timeout(300)
 def test_a_slow_test_kills_a_mutant_that_another_one_hides_in_another_process(tmp_path: Path) -> None:
     tests = """
 def test_broken():
@@ -200,6 +201,7 @@ def test_slow():
 
 
 @pytest.mark.extended
+@pytest.mark.timeout(300)
 def test_a_test_that_needs_another_one_before_it_kills_what_it_notices_and_nothing_else(tmp_path: Path) -> None:
     tests = """
 FOUND = []
