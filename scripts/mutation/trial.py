@@ -131,7 +131,8 @@ class Trial:
             for file, reached in self._reached.items()
             if number in reached and self._quick[file]
         }
-        chosen, left = [], _ALONE_S
+        chosen: list[str] = []
+        left = _ALONE_S
         for file in sorted(took, key=lambda file: -len(same & self._reached[file]) / (_START_S + took[file])):
             if took[file] <= left and len(chosen) < _ALONE_FILES:
                 chosen.append(file)
