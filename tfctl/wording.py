@@ -103,10 +103,10 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], conjunction: str = "and") -> str:
     """Return ``a``, ``a and b`` or ``a, b and c``."""
     *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"{', '.join(most)} {conjunction} {last}" if most else last
 
 
 def abbreviated(names: Sequence[str]) -> str:

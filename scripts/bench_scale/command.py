@@ -199,13 +199,13 @@ class _Bench:
 
 def _installed(peers: Sequence[str], folder: Path, missing: dict[str, str]) -> dict[str, Path]:
     """Install the peers. Return where the programs of each are, and add to ``missing`` why others are missing."""
-    from tfctl.provision.locks import index_settings
+    from tfctl.provision import uv
 
     found = {}
     for peer in peers:
         _say(f"installing {peer}")
         try:
-            found[peer] = install(PEERS[peer], folder, {**index_settings(), **os.environ})
+            found[peer] = install(PEERS[peer], folder, uv.settings()[0])
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             missing[peer] = str(error)
     return found

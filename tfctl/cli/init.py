@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog="Example: tfctl init digits --strategy horovod")(init)
+    app.command(epilog="Example: tfctl init digits --strategy parameter_server")(init)
 
 
 def init(
@@ -34,12 +34,16 @@ def init(
     The files are job.yaml, with comments; train.py, which trains a small model; and hosts.ini, to enter your hosts.
     """
     from tfctl.cli.text import print_json
-    from tfctl.jobs.new_job import write
+    from tfctl.jobs.new_job import known_strategy, write
+    from tfctl.local.runtimes import stack_here
 
-    written = write(folder.expanduser(), strategy)
+    known = known_strategy(strategy)
+    written = write(folder.expanduser(), known, stack_here(known))
     if output is OutputFormat.json:
         found: WrittenFilesObject = {"files": [str(path) for path in written]}
         print_json(found)
     else:
         typer.echo("\n".join(map(str, written)))
-    say(f"enter your hosts in {folder / 'hosts.ini'}, then run: tfctl preflight {folder / 'hosts.ini'}")
+    say(f"for your own machines, enter them in {folder / 'hosts.ini'} and run: tfctl preflight {folder / 'hosts.ini'}")
+    say("to run it on this machine:")
+    say(f"tfctl run {folder / 'job.yaml'}")

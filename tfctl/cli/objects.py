@@ -341,6 +341,24 @@ class PrunedObject(TypedDict):
     mib: int | None
 
 
+class CachedObject(TypedDict):
+    """What `tfctl run` has installed on this machine. ``path``: its directory. ``mib``: its size in MiB; files that it
+    shares count in the first one only. ``used``: when a run used it last, RFC 3339, in UTC."""
+
+    path: str
+    mib: int
+    used: str
+
+
+class PrunedCacheObject(TypedDict):
+    """With `--cache`. ``cache``: what was deleted or, with `--dry-run`, would be. ``dry_run``: whether nothing was
+    deleted. ``mib``: how much it is, in MiB."""
+
+    cache: list[CachedObject]
+    dry_run: bool
+    mib: int
+
+
 class PlannedRunObject(TypedDict):
     """One run of a sweep. ``settings``: the values that it sets. ``tasks``: the number of tasks.
 
@@ -402,7 +420,7 @@ OBJECTS: dict[str, tuple[type, ...]] = {
     "forward": (ForwardedObject,),
     "tensorboard": (TensorboardObject,),
     "pull": (PulledObject,),
-    "prune": (PrunedObject,),
+    "prune": (PrunedObject, PrunedCacheObject),
     "report": (ReportObject,),
     "sweep": (SweepObject, ReportObject),
     "wait": (EndedJobObject,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -16,12 +17,19 @@ from tfctl.errors import UsageError, first_of
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
-    from tfctl.cli.objects import AttemptObject, PrunedObject
+    from tfctl.cli.objects import AttemptObject, CachedObject, PrunedCacheObject, PrunedObject
     from tfctl.jobs.prune import Attempt
+    from tfctl.local.cached import Cached
+
+
+#: How long (s) a run must not have used what --cache deletes.
+_UNUSED_S = 30 * 86400.0
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog="Examples: tfctl prune --older-than 14d --keep 20    tfctl prune digits-ps")(prune)
+    app.command(
+        epilog="Examples: tfctl prune --older-than 14d --keep 20    tfctl prune digits-ps    tfctl prune --cache"
+    )(prune)
 
 
 def prune(
@@ -45,15 +53,29 @@ def prune(
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache",
+            help="Delete what `tfctl run` has installed here and no run has used for 30 days (or --older-than).",
+        ),
+    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="With --cache: whenever it was used last.")] = False,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Delete attempts that are over, with their code and records.
+    """Delete attempts that are over, with their code and records. With --cache, free space on this machine instead.
 
     Running jobs, output directories and logs stay. An attempt is one run of a job on all its hosts.
     Without a job's name, it asks first, and fails if there is no terminal, unless you pass --yes.
     """
     from tfctl.jobs import prune as jobs
 
+    if cache:
+        if job or job_option or keep:
+            raise UsageError("--cache concerns this machine, not jobs", "leave out the job and --keep")
+        return prune_cache(0.0 if every else seconds(older_than, "--older-than") or _UNUSED_S, dry_run, output)
+    if every:
+        raise UsageError("--all is for --cache", "to delete attempts of all jobs, name no job")
     age = seconds(older_than, "--older-than")
     with open_fleet(job, job_option, inventory) as (fleet, name):
         found, errors = jobs.stored(fleet, name)
@@ -84,6 +106,32 @@ def prune(
     return first_of(error.exit for error in errors)
 
 
+def prune_cache(age: float, dry_run: bool, output: OutputFormat) -> int:
+    """Delete what no local run has used for this time (s), and print it."""
+    from tfctl.local import cached
+
+    chosen = [each for each in cached.found() if time.time() - each.used >= age]
+    kept: list[Cached] = []
+    if not dry_run:
+        kept = [each for each in chosen if not cached.delete(each)]
+    shown = [each for each in chosen if each not in kept]
+    total = sum(each.mib for each in shown)
+    if output is OutputFormat.json:
+        found: PrunedCacheObject = {
+            "cache": cast("list[CachedObject]", CACHE.json(shown)), "dry_run": dry_run, "mib": total
+        }  # fmt: skip
+        text.print_json(found)
+    elif shown:
+        typer.echo(CACHE.text(shown))
+    for each in kept:
+        say(f"kept: a run uses {each.name}")
+    if not shown:
+        say(f"there is nothing to delete in {cached.folder()}")
+    else:
+        say(f"{_size(total)} would be deleted" if dry_run else f"deleted {_size(total)}")
+    return 0
+
+
 def _require_consent(chosen: list[Attempt]) -> None:
     """Ask whether these attempts may be deleted. Raise UsageError without a terminal, and if the answer is no."""
     what = f"{_counted(chosen)}{_total(chosen)}"
@@ -108,6 +156,11 @@ def _size(mib: int | None) -> str:
     return "" if mib is None else f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"
 
 
+CACHE: Table[Cached] = Table(
+    Column("NAME", lambda each: each.name, path=lambda each: str(each.path)),
+    Column("SIZE", lambda each: _size(each.mib), mib=lambda each: each.mib),
+    Column("LAST USED", lambda each: text.clock(each.used), used=lambda each: rfc3339(each.used)),
+)
 ATTEMPTS: Table[Attempt] = Table(
     Column("JOB", lambda attempt: attempt.name.job, job=lambda attempt: attempt.name.job),
     Column("ATTEMPT", lambda attempt: str(attempt.name.attempt), attempt=lambda attempt: attempt.name.attempt),

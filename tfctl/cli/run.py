@@ -1,29 +1,47 @@
-"""tfctl run --local: run a job's tasks as processes on this machine."""
+"""tfctl run: run a job's tasks as processes on this machine."""
 
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfctl.cli.common import EnvOption, JobFileArgument, JobFileOption, OutputFormat, named, say
-from tfctl.errors import BadFile, Exit, UsageError
-from tfctl.wording import Lines, counted
+from tfctl.errors import BadFile, Exit, TfctlError
+from tfctl.wording import Lines, counted, listed
+
+if TYPE_CHECKING:
+    from tfctl.jobs.state import JobState
+    from tfctl.local.run import LocalJob
+    from tfctl.local.runtimes import Runtimes
+    from tfctl.model.host import Inventory
+    from tfctl.model.jobfile import JobFile
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog="Example: tfctl run job.yaml --local")(run)
+    app.command(epilog="Example: tfctl run digits/job.yaml")(run)
 
 
 def run(
     jobfile: JobFileArgument = None,
     job_option: JobFileOption = None,
-    local: Annotated[
-        bool,
-        typer.Option("--local", help="Required: run the tasks on this machine. `tfctl start` runs them on hosts."),
-    ] = False,
+    local: Annotated[  # noqa: ARG001
+        bool, typer.Option("--local", hidden=True, help="The default, and the only place.")
+    ] = True,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            "--python",
+            metavar="stack|active|PATH",
+            show_default=False,
+            help="What runs the script: the job's stack, which is installed in your cache; the active Python; or this "
+            "one. Default: stack; where there are no stacks, such as on macOS, active.",
+        ),
+    ] = None,
     env: EnvOption = None,
     output: Annotated[
         Path | None,
@@ -35,50 +53,82 @@ def run(
         OutputFormat, typer.Option("-o", help="text, or json: an object per line of the logs.")
     ] = OutputFormat.text,
 ) -> int:
-    """Run every task of a job on this machine. Uses the active Python, to write and debug the script.
+    """Run every task of a job on this machine. Needs no ssh, systemd, root or inventory.
 
-    Needs no ssh, systemd, root or inventory. Prints the logs; Ctrl-C ends all tasks. Exit code: 0 the job succeeded,
-    100 it failed, 101 the program that read the logs exited first, 130 Ctrl-C.
+    Installs the job's stack and requirements in your cache, if they are not there yet. Prints the logs; Ctrl-C ends all
+    tasks. Exit code: 0 the job succeeded, 100 it failed, 101 the program that read the logs exited first, 8 the stack
+    cannot be installed, 130 Ctrl-C.
     """
     from platformdirs import user_cache_path
 
-    from tfctl.cli.lines import Printer
-    from tfctl.cli.wait import exit_code, sentence
     from tfctl.jobs import check, code
-    from tfctl.local.environment import runtime_library
-    from tfctl.local.place import place
+    from tfctl.local.environment import temporary_directories
+    from tfctl.local.environments import Environments
+    from tfctl.local.place import lay_out_here, place
     from tfctl.local.run import LocalJob
+    from tfctl.local.runtimes import Chooser
     from tfctl.model import load, variables
 
     jobfile = named(jobfile, job_option, "job file")
-    if not local:
-        raise UsageError(
-            "`tfctl run` needs --local",
-            Lines(f"on this machine: tfctl run {jobfile} --local", f"on the hosts: tfctl start {jobfile}"),
-        )
     given = variables.external(env or (), os.environ).given
     job = load.load(jobfile)
     out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
     ports = user_cache_path("tfctl") / "local-ports"
-    with (
-        place(job, jobfile, out, os.environ, ports, given) as job_here,
-        runtime_library() as library,
-    ):
-        checked = check.check(job_here.layout, None, code.names(job.code.path))
+    with temporary_directories() as (library, programs):
+        environments = Environments(say, sys.stderr.fileno() if sys.stderr.isatty() else None)
+        chooser = Chooser(job, os.environ, lambda: _inventory(jobfile, job), environments, programs, say)
+        runtimes = chooser.choose(python)
+        layout = lay_out_here(job, jobfile, out, os.environ, runtimes, given)
+        checked = check.check(layout, None, code.names(job.code.path))
         checked.require()
-        local_job = LocalJob(job_here, os.environ, library, say)
-        _make(out, output is None)
-        for remark in checked.warnings:
-            say(remark)
-        say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here; output in {out}")
-        try:
-            ended = local_job.run(Printer(local_job.state, as_json=lines is OutputFormat.json))
-        except BrokenPipeError:
-            ended = local_job.state
-            if not ended.over:
-                say(f"the program that read the logs has ended, and tfctl has ended {job.name} too")
-                return Exit.NOT_ENDED
+        runtimes = chooser.make(runtimes)
+        with place(layout, os.environ, ports, runtimes) as job_here:
+            local_job = LocalJob(job_here, os.environ, library, runtimes, say)
+            _make(out, output is None)
+            for remark in dict.fromkeys((*checked.warnings, *job_here.layout.notes)):
+                say(remark)
+            say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here; output in {out}")
+            ended = _followed(local_job, lines is OutputFormat.json)
+    if not ended.over:
+        say(f"the program that read the logs has ended, and tfctl has ended {job.name} too")
+        return Exit.NOT_ENDED
+    return _report(ended, local_job, runtimes, job, jobfile, out)
+
+
+def _inventory(jobfile: Path, job: JobFile) -> Inventory | None:
+    """Return the job's inventory, or None if there is none or it cannot be read."""
+    from tfctl.cli.which import find_inventory
+
+    with suppress(TfctlError):
+        return find_inventory(None, jobfile, job.inventory)
+    return None
+
+
+def _followed(job: LocalJob, as_json: bool) -> JobState:
+    """Run a job to its end and print its logs. Return its state, which is not over if nobody reads them any more."""
+    from tfctl.cli.lines import Printer
+
+    try:
+        return job.run(Printer(job.state, as_json=as_json))
+    except BrokenPipeError:
+        return job.state
+
+
+def _report(ended: JobState, local_job: LocalJob, runtimes: Runtimes, job: JobFile, jobfile: Path, out: Path) -> int:
+    """Print how the job ended, as `tfctl status` does, and what to do next. Return the exit code."""
+    from tfctl.cli.tables import job_text
+    from tfctl.cli.wait import exit_code, sentence
+    from tfctl.local.advice import remedy
+
+    say(Lines(*job_text(ended).splitlines()))
+    for module, tasks in local_job.missing_modules.items():
+        advice = remedy(module, runtimes[tasks[0].role], jobfile, job.requirements)
+        say(Lines(f"{listed([*map(str, tasks)])} cannot import {module}", f"  {advice}"))
     say(sentence(ended))
+    again = (
+        f"on your own machines: tfctl start {jobfile}" if ended.state == "succeeded" else f"then: tfctl run {jobfile}"
+    )
+    say(f"output in {out}; {again}")
     return exit_code(ended)
 
 

@@ -246,7 +246,7 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
         if not named.exists():
             raise BadFile(
                 f"{jobfile}: inventory: {named} does not exist",
-                "correct `inventory:` in the job file, or name the inventory with -i",
+                inventory.for_missing(named, "correct `inventory:` in the job file, or name the inventory with -i"),
             )
         return inventory.load(named)
     default = default_inventory()

@@ -8,16 +8,17 @@ from pathlib import Path
 import tfctl
 from tfctl.errors import BadFile, UsageError
 from tfctl.model.strategies import STRATEGIES
+from tfctl.model.strategies.base import Strategy
 from tfctl.model.text import near
 from tfctl.node.names import JOB
 
 #: What every strategy can be tried with. It is also the newest stack with tf.estimator and Horovod.
-_STACK = "tf2.15"
+STACK = "tf2.15"
 
 _JOB = """\
 # {strategy}: {title}.
 #   tfctl check job.yaml                   find mistakes, without contacting any host
-#   tfctl run job.yaml --local             run it on this machine, with the active Python
+#   tfctl run job.yaml                     run it on this machine
 #   tfctl start job.yaml --wait --follow   run it on the hosts
 # To let an editor complete the keys, run `tfctl schema > job.schema.json` in this directory, and remove one # from:
 ## yaml-language-server: $schema=job.schema.json
@@ -60,34 +61,39 @@ tfctl_stack={stack}
 _HOROVOD = "# Build Horovod for it, once on one host of each kind.\ntfctl_horovod=true\n"
 
 
-def files(strategy: str, name: str) -> dict[str, str]:
-    """Return the text of each file of a new job by its name. Raise UsageError for an unknown strategy."""
-    known = STRATEGIES.get(strategy)
-    if known is None:
-        raise UsageError(f"--strategy: {strategy!r} is not known", near(strategy, list(STRATEGIES)))
+def known_strategy(name: str) -> Strategy:
+    """Return the strategy of this name. Raise UsageError if there is none."""
+    found = STRATEGIES.get(name)
+    if found is None:
+        raise UsageError(f"--strategy: {name!r} is not known", near(name, list(STRATEGIES)))
+    return found
+
+
+def files(known: Strategy, name: str, stack: str = STACK) -> dict[str, str]:
+    """Return the text of each file of a new job by its name."""
     first = known.first_job
     output = (_SHARED if known.why_shared else _LOCAL).format(name=name)
     return {
         "job.yaml": _JOB.format(
-            strategy=strategy,
+            strategy=known.name,
             title=first.title,
             name=name,
-            stack=_STACK,
+            stack=stack,
             command=first.command,
             output=output,
             roles="\n".join(f"  {line}" for line in first.roles),
         ),
         "train.py": (_examples() / first.example / "train.py").read_text(encoding="utf-8"),
-        "hosts.ini": _INVENTORY.format(stack=_STACK, more=_HOROVOD if known.needs_horovod else ""),
+        "hosts.ini": _INVENTORY.format(stack=stack, more=_HOROVOD if known.needs_horovod else ""),
     }
 
 
-def write(folder: Path, strategy: str) -> list[Path]:
+def write(folder: Path, strategy: Strategy, stack: str = STACK) -> list[Path]:
     """Write the files of a new job into the directory, which is created, and return their paths.
 
     Raise UsageError if one of them exists, before anything is written, and BadFile if they cannot be written.
     """
-    found = {folder / name: text for name, text in files(strategy, _job_name(folder)).items()}
+    found = {folder / name: text for name, text in files(strategy, _job_name(folder), stack).items()}
     there = [path for path in found if path.exists() or path.is_symlink()]
     if there:
         names = " and ".join(map(str, there))

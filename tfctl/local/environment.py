@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import tfctl
 from tfctl.errors import PreflightFailed
+from tfctl.local.runtimes import Runtime
 from tfctl.model import env
 from tfctl.model.job import Job
 from tfctl.model.task import Task
@@ -18,23 +20,26 @@ _RUNTIME = Path(tfctl.__file__).parents[1] / "tfctl_runtime"
 
 
 @contextmanager
-def runtime_library() -> Iterator[Path]:
+def temporary_directories() -> Iterator[tuple[Path, Path]]:
     """Yield a directory for PYTHONPATH that holds only tfctl_runtime: the script's Python need not have it installed,
-    and sees nothing else of tfctl's own Python."""
+    and sees nothing else of tfctl's own Python. And yield an empty one for programs."""
     with tempfile.TemporaryDirectory(prefix="tfctl-run-") as folder:
-        Path(folder, _RUNTIME.name).symlink_to(_RUNTIME)
-        yield Path(folder)
+        library, programs = Path(folder, "lib"), Path(folder, "bin")
+        library.mkdir()
+        programs.mkdir()
+        (library / _RUNTIME.name).symlink_to(_RUNTIME)
+        yield library, programs
 
 
-def environment(job: Job, task: Task, environ: Mapping[str, str], library: Path) -> dict[str, str]:
+def environment(job: Job, task: Task, environ: Mapping[str, str], library: Path, runtime: Runtime) -> dict[str, str]:
     """Return the user's environment plus what a node would set (env.environment).
 
-    PATH stays the user's unless the job sets it, so that the active Python runs. ``library`` is the first entry of
-    PYTHONPATH. As on a node, proxy variables are removed, and so are those of an outer job.
+    PATH begins with the programs of ``runtime`` and is otherwise the user's, unless the job sets it. ``library`` is the
+    first entry of PYTHONPATH. As on a node, proxy variables are removed, and so are those of an outer job.
     """
     given = env.environment(job, task)
-    if "PATH" not in task.slot.env:
-        del given["PATH"]
+    path = given.pop("PATH") if "PATH" in task.slot.env else environ.get("PATH", os.defpath)
+    given["PATH"] = os.pathsep.join([*runtime.programs, path])
     if any(name.isdigit() for name in task.gpus or ()):  # the user's GPU numbers follow the user's order
         del given["CUDA_DEVICE_ORDER"]
     kept = {
@@ -43,7 +48,10 @@ def environment(job: Job, task: Task, environ: Mapping[str, str], library: Path)
         if name not in env.PROXY_VARIABLES and name != "TF_CONFIG" and not name.startswith("TFCTL_")
     }
     found = {**kept, **given}
-    found["PYTHONPATH"] = ":".join(filter(None, (str(library), found.get("PYTHONPATH"))))
+    found["PYTHONPATH"] = ":".join(filter(None, (str(library), *runtime.modules, found.get("PYTHONPATH"))))
+    if runtime.environment is not None:
+        found["VIRTUAL_ENV"] = str(runtime.environment.path)
+        found.pop("PYTHONHOME", None)  # it would point the environment's Python to other modules
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import platform
 import re
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfctl.errors import BadFile, PreflightFailed
+from tfctl.model import stacks
 from tfctl.model.stacks import Stack
 
 _TIMEOUT_S = 20
@@ -60,6 +62,48 @@ def gpus_in(text: str) -> tuple[str, ...]:
     found = re.findall(r"\(UUID: ((GPU|MIG)-[^)\s]+)\)", text)
     divided = {at for at, (_, kind) in enumerate(found[1:]) if kind == "MIG" and found[at][1] == "GPU"}
     return tuple(uuid for at, (uuid, _) in enumerate(found) if at not in divided)
+
+
+class Gpu(NamedTuple):
+    """A GPU as nvidia-smi shows it: compute capability and the version of the driver."""
+
+    capability: str
+    driver: str
+
+
+def edition(stack: Stack, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the edition of a stack that fits this machine, and why it is cpu although there are GPUs, or ""."""
+    if not visible_gpus(environ):
+        return "cpu", ""
+    gpus, needs, own = _gpus(environ), stack.gpu, stack.editions.get("gpu")
+    if needs is None or own is None or platform.machine() not in own.machines:
+        return "cpu", f"{stack.name} has no edition for the GPUs of this machine"
+    if not needs.wheels:
+        return "cpu", f"{stack.name} needs the CUDA of the system, with which `tfctl run` does not use it"
+    least, most = numbers(needs.capability.min), numbers(needs.capability.max)
+    fitting = [gpu for gpu in gpus if least <= numbers(gpu.capability) <= most]
+    if not fitting:
+        shown = ", ".join(dict.fromkeys(gpu.capability for gpu in gpus)) or "unknown"
+        return "cpu", (
+            f"{stack.name} uses GPUs of compute capability {needs.capability.min} to {needs.capability.max}, and this "
+            f"machine's have {shown}"
+        )
+    oldest = max((needs.oldest_driver(gpu.capability, stacks.nvidia().ptx) for gpu in fitting), key=numbers)
+    if numbers(fitting[0].driver) < numbers(oldest):
+        return "cpu", f"{stack.name} needs NVIDIA's driver {oldest}, and this machine has {fitting[0].driver}"
+    return "gpu", ""
+
+
+def _gpus(environ: Mapping[str, str]) -> list[Gpu]:
+    """Return the machine's GPUs; none if the driver is older than 510, which does not tell their capabilities."""
+    shown = _output_of(["nvidia-smi", "--query-gpu=compute_cap,driver_version", "--format=csv,noheader"], environ)
+    rows = [[cell.strip() for cell in line.split(",")] for line in shown.splitlines()]
+    return [Gpu(*row) for row in rows if len(row) == 2 and numbers(row[0])]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as a tuple of numbers, for comparisons."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def python_stack(environ: Mapping[str, str]) -> Stack | None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from tfctl.errors import Busy
 from tfctl.local import machine
-from tfctl.model import stacks
+from tfctl.local.runtimes import Runtimes
 from tfctl.model.assign import assign
 from tfctl.model.host import Host, Inventory, Site, Ssh
 from tfctl.model.job import Job, Layout
@@ -30,43 +30,45 @@ _FALLBACKS: dict[str, Callable[[Slot], Slot]] = {
 }
 
 
-@contextmanager
-def place(
+def lay_out_here(
     job: JobFile,
     file: Path,
     output: Path,
     environ: Mapping[str, str],
-    locks: Path,
+    runtimes: Runtimes,
     given: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[Job]:
-    """Yield the job with every task on this machine, each on a port reserved against other local runs.
+) -> Layout:
+    """Return the layout of the job with every task on this machine.
 
-    The job file's `hosts`, `ports`, `stack`, `limits` and `inventory` concern other machines and are ignored; the stack
-    is the active Python, which must have what `requirements` names. ``output`` replaces the file's. ``given``: the
-    variables of `-e`. Raise BadFile, Busy or PreflightFailed.
+    The job file's `hosts`, `ports`, `limits` and `inventory` concern other machines and are ignored. ``output``
+    replaces the file's. ``given``: the variables of `-e`. Raise BadFile.
     """
-    if job.requirements:
-        machine.require_packages(job.requirements, environ)
-    stack = machine.python_stack(environ)
-    known = {**stacks.load(), **({stack.name: stack} if stack else {})}
-    local = _here(job, stack.name if stack else "none", output)
+    known = {runtime.name: runtime.stack for runtime in runtimes.values() if runtime.stack}
+    local = _here(job, runtimes, output)
     layout = lay_out(local, Inventory("this machine", (HERE,)), str(file), known, ExternalVariables(environ, given))
     if any(role.limits != Limits() for role in job.roles.values()):
         layout = replace(layout, notes=(*layout.notes, "limits apply on hosts only; the tasks run here without them"))
+    return layout
+
+
+@contextmanager
+def place(layout: Layout, environ: Mapping[str, str], locks: Path, runtimes: Runtimes) -> Iterator[Job]:
+    """Yield the job with each task on a port that is reserved against other local runs. Raise Busy."""
     with machine.free_ports(len(layout.slots), HERE.ports, locks) as ports:
         if len(ports) < len(layout.slots):
             raise Busy(f"{len(layout.slots)} tasks, but only {len(ports)} free ports from {HERE.ports[0]} on")
         held = {port: "" for port in range(HERE.ports[0], HERE.ports[1] + 1) if port not in ports}
         layout, tasks = _assigned(layout, Site("127.0.0.1", held, machine.visible_gpus(environ), alone=True))
-        yield Job(layout, 1, secrets.token_hex(4), time.time(), tasks, secrets.token_hex(16))
+        packages = {(HERE.name, each.name): each.packages for each in runtimes.values() if each.packages}
+        yield Job(layout, 1, secrets.token_hex(4), time.time(), tasks, secrets.token_hex(16), requirements=packages)
 
 
-def _here(job: JobFile, stack: str, output: Path) -> JobFile:
-    here = {"hosts": "all", "stack": None, "limits": Limits()}
-    roles = {name: role.model_copy(update=here) for name, role in job.roles.items()}
-    return job.model_copy(
-        update={"roles": roles, "ports": None, "stack": stack, "output": str(output), "requirements": None}
-    )
+def _here(job: JobFile, runtimes: Runtimes, output: Path) -> JobFile:
+    roles = {
+        name: role.model_copy(update={"hosts": "all", "stack": runtimes[name].name, "limits": Limits()})
+        for name, role in job.roles.items()
+    }
+    return job.model_copy(update={"roles": roles, "ports": None, "output": str(output), "requirements": None})
 
 
 def _assigned(layout: Layout, site: Site) -> tuple[Layout, tuple[Task, ...]]:

@@ -17,11 +17,12 @@ from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.wait import going
 from tfctl.local.environment import environment, words
 from tfctl.local.place import HERE
+from tfctl.local.runtimes import Runtime, Runtimes
 from tfctl.local.task import RESTART_S, LocalTask
 from tfctl.model import plan
 from tfctl.model.job import Job
 from tfctl.model.task import Task
-from tfctl.node import wire
+from tfctl.node import judge, wire
 
 _TICK_S = 0.2
 
@@ -32,12 +33,19 @@ class LocalJob:
     ``library`` is the first entry of the tasks' PYTHONPATH. Creating it raises PreflightFailed if a program is missing.
     """
 
-    def __init__(self, job: Job, environ: Mapping[str, str], library: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        environ: Mapping[str, str],
+        library: Path,
+        runtimes: Runtimes,
+        say: Callable[[str], None],
+    ) -> None:
         self._job, self._code, self._say = job, job.layout.code, say
         self._record = plan.record(job)
         self._stopped: float | None = None
         self._announced: set[str] = set()
-        self._tasks = [self._prepared(task, environ, library) for task in job.tasks]
+        self._tasks = [self._prepared(task, environ, library, runtimes[task.role]) for task in job.tasks]
         self._selector = selectors.DefaultSelector()
 
     @property
@@ -46,6 +54,15 @@ class LocalJob:
         job, statuses = self._job, tuple(task.status() for task in self._tasks)
         shown = wire.JobStatus(job.name, job.attempt, job.run, self._record, self._stopped, statuses)
         return state.jobs({HERE.name: [shown]})[0]
+
+    @property
+    def missing_modules(self) -> dict[str, list[Task]]:
+        """The modules that failed tasks could not import, with these tasks."""
+        found: dict[str, list[Task]] = {}
+        for task in self._tasks:
+            if task.missing and task.state == "failed":
+                found.setdefault(task.missing, []).append(task.task)
+        return found
 
     def run(self, write: Callable[[Iterable[Line]], None]) -> JobState:
         """Start every task, and return when the job has ended and nothing of it is left.
@@ -67,8 +84,8 @@ class LocalJob:
             raise KeyboardInterrupt
         return self.state
 
-    def _prepared(self, task: Task, environ: Mapping[str, str], library: Path) -> LocalTask:
-        env = environment(self._job, task, environ, library)
+    def _prepared(self, task: Task, environ: Mapping[str, str], library: Path, runtime: Runtime) -> LocalTask:
+        env = environment(self._job, task, environ, library, runtime)
         return LocalTask(task, words(self._job, task, env, self._code), env, self._job.layout, due=0.0)
 
     def _tasks_left(self, interrupts: int) -> bool:
@@ -99,6 +116,7 @@ class LocalJob:
 
     def _tick(self, write: Callable[[Iterable[Line]], None]) -> None:
         """Start what is due, then handle what happens within one tick."""
+        self._give_up()
         for task in self._tasks:
             task.keep_deadline()
             if task.due is not None and time.monotonic() >= task.due:
@@ -107,12 +125,21 @@ class LocalJob:
         for task, fd in found:
             if task.child and fd == task.child.out:
                 try:
-                    write(_lines(task, task.child.lines()))
+                    write(_noted(task, task.child.lines()))
                 except EOFError:
                     self._selector.unregister(fd)
         for task, fd in found:
             if task.child and fd == task.child.control:
-                write(_lines(task, self._reap(task)))
+                write(_noted(task, self._reap(task)))
+
+    def _give_up(self) -> None:
+        """Start no task again that always fails at once, by the rule for hosts."""
+        waiting = [task for task in self._tasks if task.due is not None and task.fails_at_once and not task.stopped]
+        names = judge.to_give_up([task.status() for task in self._tasks]) if waiting else []
+        for task in self._tasks:
+            if task.name in names and not task.given_up:
+                task.give_up()
+                self._say(f"{task.task} has failed twice in the same way, each time at once: it is not started again")
 
     def _start(self, task: LocalTask) -> None:
         child = task.start(self._code)
@@ -165,6 +192,9 @@ class _Interrupts:
             raise KeyboardInterrupt
 
 
-def _lines(task: LocalTask, texts: Iterable[str]) -> list[Line]:
-    now = time.time()
+def _noted(task: LocalTask, texts: Iterable[str]) -> list[Line]:
+    """Return what a task has printed as lines of its log."""
+    now, texts = time.time(), [*texts]
+    for text in texts:
+        task.note(text)
     return [Line(now, task.task.role, task.task.index, HERE.name, "stdout", text) for text in texts]

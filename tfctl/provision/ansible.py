@@ -74,7 +74,7 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
     KeyboardInterrupt, once Ansible has ended, for Ctrl-C and SIGTERM.
     """
     if not play.inventory.exists():
-        raise BadFile(f"{play.inventory}: no such inventory", inventory.MISSING)
+        raise inventory.missing(play.inventory)
     collector = Collector(inventory_variables(play.data / "playbooks/roles"))
     with _terminated_as_interrupted(), run_folder(play.become_password) as folder:
         with (folder.path / "output").open("w+", encoding="utf-8", errors="replace") as output:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -17,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.stacks import TOOLS, Stack
+from tfctl.provision import uv
 
 # The C library of the oldest supported system, Debian 11: wheels for newer ones do not load there.
 # The oldest patch release of Python on a supported system: Debian's 3.9.2 and 3.11.2.
@@ -24,8 +22,6 @@ PATCH = 2
 PLATFORM = {"x86_64": "x86_64-manylinux_2_31", "aarch64": "aarch64-manylinux_2_31"}
 LIMIT_S = 600
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu")
-#: pip's settings for index and certificates. uv does not read pip's configuration.
-_SETTINGS = {"UV_DEFAULT_INDEX": "global.index-url", "SSL_CERT_FILE": "global.cert"}
 #: A package with its hashes, as uv writes it.
 _ENTRY = re.compile(r"^([A-Za-z0-9._-]+)==(\S+) \\\n(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+", re.MULTILINE)
 
@@ -125,10 +121,11 @@ def _require_tensorflow(file: Path, names: Sequence[str], version: str) -> None:
 
 def _compile(file: Path, python: str, machine: str, more: Sequence[str], before: str = "", index: str = "") -> str:
     """Return the lock that uv resolves. ``before``: an earlier one, whose versions it prefers."""
-    words = [uv_program(), "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", "--no-header"]
+    words = [uv.program(), "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", "--no-header"]
     words += ["--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--no-config", "--color=never"]
     words += [f"--python-version={python}.{PATCH}", f"--python-platform={PLATFORM[machine]}", *more, str(file)]
-    settings = {**index_settings(), **os.environ, **({"UV_DEFAULT_INDEX": index} if index else {})}
+    settings, options = uv.settings(index)
+    words += options
     with tempfile.TemporaryDirectory() as folder:
         lock = Path(folder, "lock.txt")
         lock.write_text(before, encoding="utf-8")
@@ -142,32 +139,7 @@ def _compile(file: Path, python: str, machine: str, more: Sequence[str], before:
             return lock.read_text(encoding="utf-8")
     # uv exits with 1 if it finds no solution, and with 2 for everything else.
     kind = BadFile if done.returncode == 1 else TfctlError
-    message = re.sub(r"\s+", " ", re.sub(r"[^\x20-\x7e]", " ", done.stderr)).strip()
-    raise kind(message or f"uv ended with exit code {done.returncode}")
-
-
-def uv_program() -> str:
-    """Return the path of uv: that of tfctl's own environment, else the one on PATH."""
-    beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("uv")
-    if found is None:
-        raise TfctlError("uv is not installed on this machine", "install it: pip install uv")
-    return found
-
-
-def index_settings() -> dict[str, str]:
-    """Return pip's index and certificates as settings of uv."""
-    found = {}
-    for name, key in _SETTINGS.items():
-        option = key.partition(".")[2].upper().replace("-", "_")
-        if given := os.environ.get(f"PIP_{option}"):  # `pip config get` does not show variables
-            found[name] = given
-            continue
-        words = [sys.executable, "-m", "pip", "config", "get", key]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode == 0 and done.stdout.strip():
-            found[name] = done.stdout.strip()
-    return found
+    raise kind(uv.message_of(done.stderr) or f"uv ended with exit code {done.returncode}")
 
 
 def _write(path: Path, text: str) -> Path:

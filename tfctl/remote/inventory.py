@@ -19,8 +19,7 @@ from tfctl.remote import ansible_cfg, hostvars, inventory_cache
 if TYPE_CHECKING:
     import subprocess
 
-#: What to do about an inventory that does not exist.
-MISSING = "check the path; `tfctl init DIR` writes an inventory to start from"
+_MISSING = "check the path; `tfctl init DIR` writes an inventory to start from"
 #: Timeout in seconds. A dynamic inventory may query a slow cloud.
 LIMIT_S = 120.0
 
@@ -32,13 +31,25 @@ def load(path: Path) -> Inventory:
     """
     path = Path(os.path.normpath(ansible_cfg.expanded(path).absolute()))
     if not path.exists():
-        raise BadFile(f"{path}: no such inventory", MISSING)
+        raise missing(path)
     digest = inventory_cache.digest(path, _program)
     found = inventory_cache.get(digest, str(path))
     if found is None:
         found = _read(path)
         inventory_cache.put(digest, found)
     return found
+
+
+def missing(path: Path) -> BadFile:
+    """Return the error for an inventory that does not exist."""
+    return BadFile(f"{path}: no such inventory", for_missing(path, _MISSING))
+
+
+def for_missing(path: Path, otherwise: str) -> str:
+    """Return what to do about an inventory that does not exist. That of a lab is written by the lab itself."""
+    if path.parts[-2:] != ("inventory", "lab.ini"):
+        return otherwise
+    return f"`tfctl lab up` starts nodes on this machine and writes it (needs root on Linux); otherwise {otherwise}"
 
 
 def default_path() -> Path | None:

@@ -42,7 +42,11 @@ def test_init_writes_a_job_without_mistakes_for_each_strategy(
     assert run(["init", "my-job", "--strategy", strategy]) == 0
     captured = capsys.readouterr()
     assert captured.out.split() == [f"my-job/{name}" for name in FILES]
-    assert captured.err == "enter your hosts in my-job/hosts.ini, then run: tfctl preflight my-job/hosts.ini\n"
+    assert captured.err.splitlines() == [
+        "for your own machines, enter them in my-job/hosts.ini and run: tfctl preflight my-job/hosts.ini",
+        "to run it on this machine:",
+        "tfctl run my-job/job.yaml",
+    ]
     job = load(folder / "job.yaml")
     assert (job.name, job.strategy, job.inventory) == ("my-job", strategy, folder / "hosts.ini")
     assert (job.output == "local") == (not STRATEGIES[strategy].why_shared)

@@ -14,7 +14,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Local]:
-    """Run `tfctl run --local` in an empty directory; at the end, kill what still runs."""
+    """Run `tfctl run` in an empty directory; at the end, kill what still runs."""
     made = Local(tmp_path)
     yield made
     made.close()

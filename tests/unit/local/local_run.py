@@ -1,4 +1,4 @@
-"""`tfctl run --local` as a user has it: job file and script in a directory, and a process to watch."""
+"""`tfctl run` as a user has it: job file and script in a directory, and a process to watch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Local:
 
     def begin(self, *options: str) -> subprocess.Popen[str]:
         """Start tfctl in its own process."""
-        words = [sys.executable, "-m", "tfctl", "run", "job.yaml", "--local", *options]
+        words = [sys.executable, "-m", "tfctl", "run", "job.yaml", *options]
         pipe = subprocess.PIPE
         self._running.append(
             subprocess.Popen(words, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
@@ -72,7 +72,7 @@ class Local:
             patch.setattr(tempfile, "tempdir", self.env["TMPDIR"])
             for name, value in self.env.items():
                 patch.setenv(name, value)
-            code = main.run(["run", "job.yaml", "--local", *options])
+            code = main.run(["run", "job.yaml", *options])
         return Done(code, out.getvalue(), err.getvalue())
 
     def numbers(self, name: str) -> list[int]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.unit.local.local_run import Local
-from tfctl.cli import main
 from tfctl.errors import BadFile
 from tfctl.local import machine
 from tfctl.local.environment import environment
-from tfctl.local.place import place
-from tfctl.model import env, load
+from tfctl.local.place import lay_out_here, place
+from tfctl.local.runtimes import Runtime
+from tfctl.model import env, load, stacks
+from tfctl.model.job import Job
 
 NONE = {"CUDA_VISIBLE_DEVICES": ""}
+HERE = Runtime()
 USER = {"HOME": "/home/me", "PATH": "/venv/bin:/bin", "http_proxy": "http://p", "TF_CONFIG": "{}", "TFCTL_JOB": "outer"}
 
 
@@ -26,16 +29,26 @@ def job_file(folder: Path, text: str) -> Path:
     return folder / "job.yaml"
 
 
+@contextmanager
+def placed(file: Path, environ: Mapping[str, str], runtime: Runtime = HERE) -> Iterator[Job]:
+    """Yield the job of a file on this machine, with this runtime for all roles."""
+    job = load.load(file)
+    runtimes = dict.fromkeys(job.roles, runtime)
+    layout = lay_out_here(job, file, file.with_name("out"), environ, runtimes)
+    with place(layout, environ, file.with_name("ports"), runtimes) as here:
+        yield here
+
+
 def test_a_local_task_has_the_users_environment_plus_the_jobs(tmp_path: Path) -> None:
     text = (
         "strategy: parameter_server\nstack: tf2.15\ncommand: run\nenv: {BATCH: 64, HOSTS: '{ps_hosts}'}\n"
         "roles: {chief: 1, ps: 2, worker: {replicas: 2, hosts: 'gpu[0]', gpus: 1, stack: tf1.15}}\n"
     )
     file = job_file(tmp_path, text)
-    with place(load.load(file), file, tmp_path / "out", NONE, tmp_path / "ports") as job:
+    with placed(file, NONE) as job:
         for task in job.tasks:
             planned = env.environment(job, task)
-            told = environment(job, task, USER, Path("/library"))
+            told = environment(job, task, USER, Path("/library"), HERE)
             assert {name for name in planned if told.get(name) != planned[name]} == {"PATH"}
             extra = {name: value for name, value in told.items() if name not in planned or name == "PATH"}
             assert extra == {"HOME": "/home/me", "PATH": "/venv/bin:/bin", "PYTHONPATH": "/library"}
@@ -46,8 +59,8 @@ def test_the_job_files_path_and_pythonpath_are_kept(tmp_path: Path) -> None:
     file = job_file(
         tmp_path, "strategy: custom\ncommand: run\nroles: {worker: 1}\nenv: {PATH: /mine, PYTHONPATH: lib}\n"
     )
-    with place(load.load(file), file, tmp_path, NONE, tmp_path / "ports") as job:
-        told = environment(job, job.tasks[0], USER, Path("/library"))
+    with placed(file, NONE) as job:
+        told = environment(job, job.tasks[0], USER, Path("/library"), HERE)
     assert (told["PATH"], told["PYTHONPATH"]) == ("/mine", "/library:lib")
 
 
@@ -67,8 +80,8 @@ def test_gpus_are_disjoint_and_a_job_runs_with_too_few(
     file = job_file(
         tmp_path, "strategy: parameter_server\ncommand: run\nroles: {chief: 1, ps: 1, worker: {replicas: 2, gpus: 1}}\n"
     )
-    with place(load.load(file), file, tmp_path, {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}, tmp_path / "ports") as job:
-        told = {str(task): environment(job, task, {}, Path("/library")) for task in job.tasks}
+    with placed(file, {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}) as job:
+        told = {str(task): environment(job, task, {}, Path("/library"), HERE) for task in job.tasks}
     assert [told[f"worker/{index}"].get("CUDA_VISIBLE_DEVICES", "") for index in (0, 1)] == workers
     assert told["ps/0"]["CUDA_VISIBLE_DEVICES"] == "-1"
     # The user's own numbers count in the user's own order.
@@ -104,6 +117,28 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-d37e37ac)
     assert machine.visible_gpus({"PATH": str(tmp_path / "nowhere")}) == ()
 
 
+#: Driver and compute capability as nvidia-smi shows them, the edition of tf2.20, and why there is no other one.
+@pytest.mark.parametrize(
+    ("shown", "edition", "why"),
+    [
+        ("9.0, 570.86.10", "gpu", ""),
+        ("9.0, 550.54.15", "cpu", "tf2.20 needs NVIDIA's driver 555, and this machine has 550.54.15"),
+        ("8.0, 535.104.05\n3.5, 535.104.05", "gpu", ""),
+        ("3.5, 470.82.01", "cpu", "tf2.20 uses GPUs of compute capability 6.0 to 9.0, and this machine's have 3.5"),
+        ("12.0, 580.1", "cpu", "tf2.20 uses GPUs of compute capability 6.0 to 9.0, and this machine's have 12.0"),
+        ("8.0, 470.82.01", "cpu", "tf2.20 needs NVIDIA's driver 525.60.13, and this machine has 470.82.01"),
+        ("", "cpu", "tf2.20 uses GPUs of compute capability 6.0 to 9.0, and this machine's have unknown"),
+    ],
+)
+def test_the_edition_is_for_gpus_where_the_stack_can_use_them(
+    shown: str, edition: str, why: str, tmp_path: Path
+) -> None:
+    text = f"[ $1 = -L ] && echo 'GPU 0: A (UUID: GPU-5c89852c)' || printf '{shown}'"
+    environ = program(tmp_path, "nvidia-smi", text)
+    assert machine.edition(stacks.get("tf2.20"), environ) == (edition, why)
+    assert machine.edition(stacks.get("tf2.20"), {**environ, "CUDA_VISIBLE_DEVICES": ""}) == ("cpu", "")
+
+
 def printed(packages: dict[str, str]) -> str:
     """Return what the active Python prints when it has these packages."""
     return json.dumps({"python": "3.11.2", "packages": packages})
@@ -125,8 +160,8 @@ def test_the_active_python_serves_as_the_stack(
     """Keras 2 is switched on where the strategy needs it and it is there."""
     file = job_file(tmp_path, f"strategy: {strategy}\nstack: tf2.15\ncommand: run\nroles: {{worker: 1}}\n")
     environ = program(tmp_path, "python", f"echo of sitecustomize; echo '{printed(packages)}'")
-    with place(load.load(file), file, tmp_path, environ, tmp_path / "ports") as job:
-        told = environment(job, job.tasks[0], environ, Path("/library"))
+    with placed(file, environ, Runtime(machine.python_stack(environ))) as job:
+        told = environment(job, job.tasks[0], environ, Path("/library"), HERE)
     assert told.get("TF_USE_LEGACY_KERAS") == switch
     assert [said in note for note in job.layout.notes] == ([True] if said else [])
 
@@ -143,10 +178,8 @@ def test_a_broken_package_does_not_hide_others(tmp_path: Path) -> None:
 def test_estimator_is_refused_when_the_active_tensorflow_lacks_it(tmp_path: Path) -> None:
     file = job_file(tmp_path, "strategy: estimator\ncommand: run\nroles: {chief: 1}\n")
     environ = program(tmp_path, "python", f"echo '{printed({'tensorflow': '2.21.0'})}'")
-    with (
-        pytest.raises(BadFile, match="stack python has TensorFlow 2"),
-        place(load.load(file), file, tmp_path, environ, tmp_path / "ports"),
-    ):
+    active = Runtime(machine.python_stack(environ))
+    with pytest.raises(BadFile, match="stack python has TensorFlow 2"), placed(file, environ, active):
         pass
 
 
@@ -159,10 +192,3 @@ def test_a_port_in_use_is_skipped(tmp_path: Path) -> None:
             assert found == ()
     with machine.free_ports(1, (port, port), tmp_path / "ports") as found:
         assert found == (port,)
-
-
-def test_run_without_local_points_to_start(local: Local, capsys: pytest.CaptureFixture[str]) -> None:
-    local.write("strategy: custom\ncommand: ls\nroles: {worker: 1}\n")
-    assert main.run(["run", str(local.folder / "job.yaml")]) == 2
-    said = capsys.readouterr().err
-    assert "--local" in said and f"tfctl start {local.folder}/job.yaml" in said

@@ -97,7 +97,9 @@ def test_a_failed_task_is_restarted_alone_up_to_max_restarts(local: Local) -> No
 
 def test_the_deciders_of_a_local_job_are_those_of_the_model(local: Local) -> None:
     """tf1_ps: worker 0 decides; another that fails beside it does not; a ps does."""
-    job = "strategy: tf1_ps\ncommand: [sh, -c, 'sleep 0.5; exit $TFCTL_INDEX']\npolicy: {max_restarts: 0}\n"
+    job = (
+        "strategy: tf1_ps\nstack: none\ncommand: [sh, -c, 'sleep 0.5; exit $TFCTL_INDEX']\npolicy: {max_restarts: 0}\n"
+    )
     local.write(job + "roles: {worker: 2, ps: {replicas: 1, command: sleep 600}}\n")
     done = local.run()
     assert done.code == 0
@@ -148,7 +150,9 @@ def test_a_task_that_answers_the_sigterm_of_its_deadline_fails_and_is_not_restar
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("script", ["echo begun; exit 7", "echo begun; sleep 2; exit 7"])
+@pytest.mark.parametrize(
+    "script", ["echo begun; exit $(($$ % 100 + 1))", "echo begun; sleep 2; exit $(($$ % 100 + 1))"]
+)
 def test_a_deadline_counts_over_all_restarts(local: Local, script: str) -> None:
     """Either a run or the pause before a restart lasts from 2 s to 4 s after the first start."""
     command = f"command: [sh, -c, '{script}']\n"
@@ -209,7 +213,8 @@ def test_long_output_arrives_complete_in_order_and_split_like_journald(local: Lo
 @pytest.mark.extended
 def test_two_runs_at_once_use_distinct_ports(local: Local) -> None:
     local.write(
-        "strategy: parameter_server\ncommand: [sh, -c, 'echo $TF_CONFIG; : > run-$TFCTL_RUN-$TFCTL_ROLE-$TFCTL_INDEX; "
+        "strategy: parameter_server\nstack: none\n"
+        "command: [sh, -c, 'echo $TF_CONFIG; : > run-$TFCTL_RUN-$TFCTL_ROLE-$TFCTL_INDEX; "
         "until [ $(ls run-* | wc -l) = 10 ]; do sleep 0.1; done']\n"
         "roles: {chief: 1, ps: {per_host: 2, hosts: 'gpu[0]'}, worker: 2}\nports: 2222-2222\n"
     )
@@ -268,7 +273,7 @@ def test_git_ignores_the_output(local: Local) -> None:
 def test_horovod_ranks_meet_again_after_one_has_failed(local: Local) -> None:
     """Ranks as Horovod's are: each leaves its address where all meet, and waits for that of the others."""
     local.write(
-        "strategy: horovod\ncommand: python train.py\nroles: {worker: 3}\n",
+        "strategy: horovod\nstack: none\ncommand: python train.py\nroles: {worker: 3}\n",
         """
         import http.client, os, pathlib, sys, time
         rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])

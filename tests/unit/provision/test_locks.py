@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.server
 import json
-import re
-import threading
-import zipfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
+from package_index import serving, wheel
 
 from tests.unit.provision.test_stacks import own_stack
 from tfctl.cli.main import run
@@ -23,44 +18,6 @@ from tfctl.provision import locks
 HASH = f"--hash=sha256:{'0' * 64}"
 #: The lock of a stack.
 STACK = f"numpy==1.26.4 \\\n    {HASH}\ntensorflow-cpu==2.15.1 \\\n    {HASH}\n"
-
-
-def wheel(folder: Path, name: str, version: str, needs: str = "") -> None:
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    metadata += f"Requires-Dist: {needs}\n" if needs else ""
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
-        file.writestr(f"{name}-{version}.dist-info/METADATA", metadata)
-        file.writestr(f"{name}-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        file.writestr(f"{name}-{version}.dist-info/RECORD", "")
-
-
-class Index(http.server.SimpleHTTPRequestHandler):
-    """A package index (PEP 691) of the wheels in its directory. All of them were uploaded in 2020."""
-
-    def do_GET(self) -> None:
-        found = re.fullmatch(r"/simple/([a-z-]+)/", self.path)
-        if found is None:
-            super().do_GET()
-            return
-        paths = [*Path(self.directory).glob(f"{found[1].replace('-', '_')}-*.whl")]
-        files = [
-            {
-                "filename": path.name,
-                "url": f"/{path.name}",
-                "hashes": {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()},
-                "upload-time": "2020-01-01T00:00:00Z",
-            }
-            for path in paths
-        ]
-        text = json.dumps({"meta": {"api-version": "1.1"}, "name": found[1], "files": files}).encode()
-        self.send_response(200 if paths else 404)
-        self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -77,11 +34,9 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Index, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
+    with serving(folder) as address:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", address)
         yield folder
-        server.shutdown()
 
 
 def resolved(folder: Path, text: str, before: str = "") -> dict[str, str]:

@@ -25,9 +25,9 @@ STRATEGY = Strategy(
         "evaluator": RoleRule(0, 1),
     },
     first_job=FirstJob(
-        "a chief coordinates, workers compute, a ps holds the variables",
+        "a chief coordinates, workers compute, each ps holds a part of the variables",
         "digits-ps",
-        ("chief: 1", "ps: 1", "worker: 2"),
+        ("chief: 1", "ps: 2", "worker: 2"),
     ),
     deciders=lambda counts: (("chief", 0),),  # noqa: ARG005
     cluster_of=evaluator_apart,

@@ -19,7 +19,7 @@ STRATEGY = Strategy(
         # A session waits indefinitely for a lost ps.
         "ps": RoleRule(1, None, "it holds the variables", serves=True, vital="first"),
     },
-    first_job=FirstJob("a TensorFlow 1 cluster with a parameter server", "digits-tf1-ps", ("ps: 1", "worker: 2")),
+    first_job=FirstJob("a TensorFlow 1 cluster with parameter servers", "digits-tf1-ps", ("ps: 2", "worker: 2")),
     deciders=deciders,
     cluster_of=whole,
     why_shared="each ps writes its part of a checkpoint, which the chief restores",

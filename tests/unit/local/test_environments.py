@@ -1,0 +1,260 @@
+"""Stacks on this machine: made once, by real uv, from a fake package index with small wheels."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from package_index import serving, wheel
+
+from tests.unit.local.small_stack import PYTHON, Site
+from tfctl.cli.main import run
+from tfctl.errors import Exit, PreflightFailed
+from tfctl.local import cached, installer
+from tfctl.local.environments import Environment, Environments
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    (tmp_path / "index").mkdir()
+    with serving(tmp_path / "index") as address:
+        yield Site(tmp_path, monkeypatch, address)
+
+
+def made(site: Site, said: list[str]) -> Environment:
+    """Return the environment after the run that has made or used it."""
+    environments = Environments(said.append, None)
+    environment = environments.environment(site.stack(), "cpu")
+    environments.store.release()
+    return environment
+
+
+def printed(environment: Environment, code: str, **variables: str) -> str:
+    words = [str(environment.interpreter), "-c", code]
+    return subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, **variables}).stdout
+
+
+def refused(site: Site, python: str = PYTHON) -> str:
+    """Return why the stack cannot be installed. Nothing may be left of it."""
+    with pytest.raises(PreflightFailed) as raised:
+        Environments(lambda _: None, None).environment(site.stack(python=python), "cpu")
+    assert site.left() == []
+    assert raised.value.remedy
+    return str(raised.value)
+
+
+def test_a_stack_is_installed_once_under_the_name_that_hosts_use_and_later_needs_no_index(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    first = made(site, said)
+    assert first.path.name == site.stack().environment("cpu", PYTHON)
+    assert printed(first, "import tensorflow; print(tensorflow.__version__)") == "2.15.1\n"
+    assert len(said) == 1 and said[0].startswith(f"installing mine (TensorFlow 2.15.1, edition cpu, Python {PYTHON})")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert made(site, said) == first and len(said) == 1
+
+
+def test_two_runs_at_once_install_a_stack_once(site: Site) -> None:
+    said: list[str] = []
+    stack = site.stack()
+    every = [Environments(said.append, None) for _ in range(3)]
+    threads = [threading.Thread(target=each.environment, args=(stack, "cpu")) for each in every]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [line.partition(" ")[0] for line in said].count("installing") == 1
+    assert site.left() == [stack.environment("cpu", PYTHON)]
+
+
+@pytest.mark.usefixtures("site")
+def test_a_run_that_waits_says_so_and_takes_over_if_the_other_one_fails() -> None:
+    said: list[str] = []
+    began, fail = threading.Event(), threading.Event()
+
+    def never(_part: Path) -> None:
+        began.set()
+        fail.wait(20)
+        raise PreflightFailed("no", "")
+
+    def first() -> None:
+        store = cached.Store(said.append)
+        with contextlib.suppress(PreflightFailed):
+            store.take("stacks", "one", "installs one", never)
+        store.release()  # as when a process ends
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    began.wait(20)
+    threading.Timer(0.3, fail.set).start()
+    path = cached.Store(said.append).take("stacks", "one", "installs one", lambda part: part.mkdir())
+    thread.join()
+    assert (path / cached.MARKER).exists()
+    assert said and {*said} == {"another tfctl run installs one: waiting for it"}
+
+
+def test_what_a_killed_run_has_left_is_replaced(site: Site) -> None:
+    name = site.stack().environment("cpu", PYTHON)
+    part = site.cache / f"tfctl/run/stacks/.{name}.part"
+    (part / "bin").mkdir(parents=True)
+    (part / "bin/python").write_text("half")
+    made(site, [])
+    assert site.left() == [name]
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(site: Site) -> None:
+    environment = made(site, [])
+    environment.interpreter.unlink()
+    environment.interpreter.symlink_to("/nowhere/python")
+    assert printed(made(site, []), "import tensorflow") == ""
+
+
+def test_packages_of_a_requirements_file_are_added_behind_those_of_the_stack(site: Site) -> None:
+    wheel(site.wheels, "frames", "1.0", modules={"frames.py": "NAME = 'frames 1.0'\n", "tensorflow/keras.py": "1 / 0"})
+    (site.folder / "requirements.txt").write_text("frames\n")
+    said: list[str] = []
+    environments = Environments(said.append, None)
+    environment = environments.environment(site.stack(), "cpu")
+    packages = environments.packages(site.folder / "requirements.txt", environment)
+    code = "import frames, tensorflow.keras; print(frames.NAME)"
+    assert printed(environment, code, TFCTL_REQUIREMENTS=str(packages)) == "frames 1.0\n"
+    assert len(packages.name) == 12 and "installing the packages of requirements.txt for mine" in said
+    (site.wheels / "frames-1.0-py3-none-any.whl").unlink()
+    assert environments.packages(site.folder / "requirements.txt", environment) == packages
+
+
+def test_without_an_index_the_error_names_it_and_another_way(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://user:secret@127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    text = refused(site)
+    assert "the packages of mine cannot be downloaded from http://127.0.0.1:9/simple/tensorflow-cpu/" in text
+    assert "--python active" in text and "secret" not in text and "\n\n" not in text
+
+
+def test_a_wheel_with_another_hash_is_not_installed(site: Site) -> None:
+    site.stack()
+    wheel(site.wheels, "tensorflow_cpu", "2.15.1", modules={"tensorflow/__init__.py": "1"})
+    before = site.wheel
+    lock = site.folder / f"stacks/locks/mine-cpu-{PYTHON}.txt"
+    text = lock.read_text()
+    site.wheel = before
+    stack = site.stack()
+    lock.write_text(text)
+    with pytest.raises(PreflightFailed, match=r"[Hh]ash"):
+        Environments(lambda _: None, None).environment(stack, "cpu")
+    assert site.left() == []
+
+
+def test_a_stack_that_cannot_be_imported_is_not_kept(site: Site) -> None:
+    site.wheel = wheel(site.wheels, "tensorflow_cpu", "2.15.1", modules={
+        "tensorflow/__init__.py": "raise ImportError('no AVX here')\n",
+    })  # fmt: skip
+    assert "mine does not work on this machine: importing tensorflow fails: ImportError: no AVX here" in refused(site)
+
+
+def test_without_a_python_the_error_names_the_versions(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    text = refused(site, python="3.99")
+    assert "mine needs Python 3.99: this machine has none, and uv cannot get one: " in text and "`stack:`" in text
+
+
+def test_a_cache_that_cannot_be_written_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site.folder / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(site.folder / "file"))
+    text = refused(site)
+    assert text.startswith(f"{site.folder}/file/tfctl/run/stacks: cannot be written: Not a directory")
+    assert "XDG_CACHE_HOME" in text
+
+
+#: What uv 0.13 has printed, and what the user is told.
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("error: Failed to write to the cache\n  cause: No space left on device (os error 28)\n", "no space left"),
+        ("error: failed to create directory `/c/x`\n  Caused by: Read-only file system (os error 30)\n", "Read-only"),
+        ("error: Request failed after 3 retries in 4.3s\n  cause: Failed to fetch: https://index/simple/six/\n"
+         "  cause: dns error\n  cause: failed to lookup address information\n",
+         "cannot be downloaded from https://index/simple/six/: failed to lookup address information"),
+        ("  \u00d7 No solution found when resolving:\n  ╰─▶ Because six==1.17.0 has no wheels with a matching\n"
+         "      platform tag, it cannot be used.\n", "has no wheels with a matching platform tag"),
+        ("", "cannot be installed"),
+    ],
+)  # fmt: skip
+def test_what_uv_prints_becomes_a_sentence(site: Site, output: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = site.folder / "uv"
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'.'\n{output}.\nexit 2\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("tfctl.provision.uv.program", lambda: str(program))
+    with pytest.raises(PreflightFailed) as raised:
+        installer.Installer(lambda: site.folder, print, None).run("venv", "x", what="the packages of mine")
+    assert said in raised.value.message and "\n" not in raised.value.message
+    assert raised.value.exit is Exit.PREFLIGHT
+
+
+def test_progress_is_drawn_on_a_terminal_without_the_list_of_packages(site: Site) -> None:
+    ours, its = pty.openpty()
+    seen: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(ours, 65536):
+                seen.append(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    Environments(lambda _: None, its).environment(site.stack(), "cpu")
+    os.close(its)
+    reader.join(10)
+    os.close(ours)
+    drawn = b"".join(seen)
+    assert b"Resolved" in drawn and b"+ " not in drawn
+
+
+def test_large_downloads_are_listed_where_nothing_is_drawn(site: Site) -> None:
+    site.wheel = wheel(site.wheels, "tensorflow_cpu", "2.15.1", modules={
+        "tensorflow/__init__.py": "__version__ = '2.15.1'\n", "tensorflow/data.txt": os.urandom(2_000_000).hex(),
+    })  # fmt: skip
+    said: list[str] = []
+    made(site, said)
+    assert said[1:] == ["downloading tensorflow-cpu (3.8 MiB)"]
+
+
+def test_prune_frees_what_no_run_has_used_for_long(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    environment = made(site, [])
+    old = time.time() - 40 * 86400
+    os.utime(environment.path / cached.MARKER, (old, old))
+    assert run(["prune", "--cache", "--dry-run"]) == 0
+    captured = capsys.readouterr()
+    assert f"stacks/{environment.path.name}" in captured.out and "downloads" not in captured.out
+    assert "would be deleted" in captured.err and environment.path.exists()
+
+
+def test_prune_keeps_what_a_run_uses(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    environments = Environments(lambda _: None, None)
+    environment = environments.environment(site.stack(), "cpu")
+    assert run(["prune", "--cache", "--all"]) == 0
+    assert f"kept: a run uses stacks/{environment.path.name}" in capsys.readouterr().err
+    assert environment.path.exists()
+    environments.store.release()
+    assert run(["prune", "--cache", "--all", "-o", "json"]) == 0
+    assert f'"path": "{environment.path}"' in capsys.readouterr().out
+    assert site.left() == [] and not (site.cache / "tfctl/run/downloads").exists()
+    assert run(["prune", "--cache", "--all"]) == 0
+    assert "there is nothing to delete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["prune", "--all"], ["prune", "--cache", "digits"], ["prune", "--cache", "--keep", "2"]]
+)
+def test_options_of_the_cache_and_of_jobs_do_not_mix(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    assert "\n  → " in capsys.readouterr().err

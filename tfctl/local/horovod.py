@@ -1,0 +1,126 @@
+"""Build Horovod for a stack's environment on this machine, with the script with which hosts build it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tfctl.errors import BadFile, PreflightFailed
+from tfctl.local.environments import Environment, Environments
+from tfctl.model import stacks
+from tfctl.model.stacks import HorovodSource, Stack
+from tfctl.provision import wheels
+from tfctl.provision.ansible import data_dir
+from tfctl.provision.control import cache
+
+#: Programs that the script needs, by the package of Debian and Ubuntu that has them.
+_PROGRAMS = {"gcc": "gcc", "g++": "g++", "make": "make"}
+_LIMIT_S = 3600
+#: Lines of the output of a failed build that are shown.
+_REPORTED = 5
+_ERROR = re.compile(r"\b(fatal )?error:|CMake Error|No space left|: \*\*\* ", re.IGNORECASE)
+
+
+def built_for(environment: Environment, environments: Environments, say: Callable[[str], None]) -> Path:
+    """Return the directory of Horovod for an environment, which is built if there is none: with Gloo, without MPI and
+    NCCL. Raise BadFile for a stack without Horovod, PreflightFailed if it cannot be built here."""
+    stack, source = environment.stack, environment.stack.horovod
+    if source is None:
+        fitting = [name for name, each in stacks.load().items() if each.horovod]
+        raise BadFile(f"no release of Horovod builds for {stack.name}", f"take {' or '.join(fitting)}")
+    script = _script(environment, source)
+    made_of = [
+        environment.path.name,
+        source.version,
+        source.sha256,
+        script,
+        stack.build_lock(environment.python).read_text(),
+    ]
+    key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
+
+    def make(part: Path) -> None:
+        _require_compiler(stack)
+        say(f"building Horovod {source.version} for {stack.name}: some minutes, but only once")
+        part.mkdir()
+        _build(environment, source, script, part)
+
+    return environments.store.take("horovod", key, f"builds Horovod for {stack.name}", make)
+
+
+def _script(environment: Environment, source: HorovodSource) -> str:
+    """Return the build script of the role horovod for this machine."""
+    import jinja2
+
+    role = data_dir() / "playbooks/roles/horovod"
+    # As Ansible renders templates.
+    rendering = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    rendering.filters["quote"] = shlex.quote
+    template = rendering.from_string((role / "templates/build.sh.j2").read_text(encoding="utf-8"))
+    return template.render(
+        lookup=lambda _plugin, name: (role / "files" / name).read_text(encoding="utf-8").rstrip(),
+        horovod_environment=str(environment.path),
+        horovod_mpi_prefix="",
+        horovod_compiler_suffix="",
+        horovod_gloo=source.gloo,
+        horovod_cuda_home="",
+        horovod_nccl_home="",
+    )
+
+
+def _require_compiler(stack: Stack) -> None:
+    """Raise PreflightFailed if this machine lacks what the script needs."""
+    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+    if missing:
+        packages = " ".join(_PROGRAMS[name] for name in missing)
+        raise PreflightFailed(
+            f"Horovod has to be built for {stack.name}, and this machine has no {', '.join(missing)}",
+            f"install {'them' if missing[1:] else 'it'} (on Debian and Ubuntu: sudo apt-get install {packages}); or "
+            "try another strategy, which needs no compiler",
+        )
+    shown = subprocess.run(["g++", "-dumpversion"], capture_output=True, text=True, check=False).stdout
+    version = re.match(r"\d+", shown)
+    if stack.gcc and version and int(version[0]) < stack.gcc.min:
+        raise PreflightFailed(
+            f"Horovod for {stack.name} needs g++ {stack.gcc.min} or newer, and this machine has g++ {version[0]}",
+            "install a newer one",
+        )
+
+
+def _build(environment: Environment, source: HorovodSource, script: str, part: Path) -> None:
+    """Fill a directory with the modules of Horovod."""
+    wanted = wheels.Download(
+        [environment.stack.build_lock(environment.python)], environment.python, platform.machine(), ""
+    )
+    requirement = f"horovod=={source.version} --hash=sha256:{source.sha256}\n"
+    try:
+        archive = wheels.archive_of(wanted, requirement, cache() / "wheels")
+    except wheels.DownloadFailed as error:
+        raise PreflightFailed(f"the source of Horovod cannot be downloaded: {error}", "run it again") from None
+    work, result = part / "work", part / f"horovod-{source.version}-py3-none-any.whl"
+    work.mkdir()
+    given = {"ARCHIVE": str(archive), "RESULT": str(result), "TMPDIR": str(work)}
+    done = subprocess.run(
+        ["nice", "sh", "-eu", "-c", script], cwd=work, env={**os.environ, **given}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=_LIMIT_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        errors = [line for line in lines if _ERROR.search(line)] or lines
+        log = part.parent / "failed-build.log"
+        log.write_text(done.stdout, encoding="utf-8")
+        raise PreflightFailed(
+            f"Horovod cannot be built for {environment.stack.name}: {'; '.join(errors[-_REPORTED:])}",
+            f"the whole output is in {log}",
+        )
+    with zipfile.ZipFile(result) as file:
+        file.extractall(part)
+    shutil.rmtree(work)
+    result.unlink()

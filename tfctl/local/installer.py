@@ -1,0 +1,119 @@
+"""Run uv, show what it downloads, and say in a sentence why it has failed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import subprocess
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from tfctl.errors import PreflightFailed
+from tfctl.local.cached import unwritable
+from tfctl.provision import uv
+
+#: A line such as `Downloading tensorflow-cpu (197.6MiB)`, which uv prints where it does not draw.
+_DOWNLOADING = re.compile(r"^Downloading (\S+) \(([\d.]+)\s?([KMG]iB)\)$")
+#: What uv prints once all is installed. The names of all packages follow.
+_INSTALLED = re.compile(rb"Installed .*?\d+ packages?")
+#: What can be wrong, by what uv prints.
+_NO_SPACE = re.compile(r"No space left|os error 28|Disk quota exceeded", re.IGNORECASE)
+_NO_RIGHTS = re.compile(r"Read-only file system|Permission denied", re.IGNORECASE)
+_NO_NETWORK = re.compile(
+    r"error sending request|Failed to (?:fetch|download)|dns error|error trying to connect|timed out|"
+    r"[Nn]etwork connectivity is disabled|operation timed out",
+)
+_INDEX = "check the network, the proxy and pip's index (python -m pip config list), then run it again"
+
+
+class Installer:
+    """``downloads``: returns the directory for the cache of uv, if its user has not set UV_CACHE_DIR. ``say`` is called
+    with messages. ``terminal``: the file descriptor of a terminal on which uv draws its progress, or None."""
+
+    def __init__(self, downloads: Callable[[], Path], say: Callable[[str], None], terminal: int | None) -> None:
+        self._downloads, self._say, self._terminal = downloads, say, terminal
+        self._settings: tuple[dict[str, str], list[str]] | None = None
+
+    def run(self, *words: str, what: str) -> None:
+        """Run uv with pip's settings. Raise PreflightFailed if it fails. ``what``: what it is to install."""
+        if self._settings is None:
+            self._settings = uv.settings()
+            self._settings[0].setdefault("UV_CACHE_DIR", str(self._downloads()))
+        variables, options = self._settings
+        command = [uv.program(), *words, *(options if words[0] == "pip" else ())]
+        shown = self._piped if self._terminal is None else self._drawn
+        code, output = shown(command, variables)
+        if code:
+            raise self._failed(what, output, Path(variables["UV_CACHE_DIR"]))
+
+    def _piped(self, command: list[str], variables: dict[str, str]) -> tuple[int, str]:
+        """Run a command and say what it downloads. Return its exit code and what it has printed."""
+        lines: list[str] = []
+        with self._started(command, variables, subprocess.PIPE) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                lines.append(line)
+                if match := _DOWNLOADING.match(line.strip()):
+                    self._say(f"downloading {match[1]} ({match[2]} {match[3]})")
+        return process.returncode, "".join(lines)
+
+    def _drawn(self, command: list[str], variables: dict[str, str]) -> tuple[int, str]:
+        """Run a command on a terminal of its own, which is shown on ours up to the list of packages."""
+        assert self._terminal is not None
+        ours, its = pty.openpty()
+        with suppress(OSError):
+            size = fcntl.ioctl(self._terminal, termios.TIOCGWINSZ, b"\0" * 8)
+            fcntl.ioctl(its, termios.TIOCSWINSZ, size)
+        seen = b""
+        try:
+            with self._started(command, variables, its) as process:
+                os.close(its)
+                for data in _read(ours):
+                    if not _INSTALLED.search(seen):
+                        with suppress(OSError):
+                            os.write(self._terminal, data)
+                    seen += data
+        finally:
+            os.close(ours)
+        return process.returncode, seen.decode(errors="replace")
+
+    def _started(self, command: list[str], variables: dict[str, str], stderr: int) -> subprocess.Popen[str]:
+        # Not in the current directory, whose project may have settings of its own.
+        return subprocess.Popen(
+            command, env=variables, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=stderr, text=True, errors="replace",
+        )  # fmt: skip
+
+    def _failed(self, what: str, output: str, downloads: Path) -> PreflightFailed:
+        """Return the error for what uv has printed."""
+        errors = re.split(r"^\s*(?:error|cause|Caused by|├─▶|╰─▶|\u00d7):?\s*", uv.lines_of(output), flags=re.MULTILINE)
+        reasons = [uv.message_of(reason) for reason in errors[1:]] or [uv.message_of(output)[-500:]]
+        text = " ".join(reasons)
+        if _NO_SPACE.search(text):
+            return unwritable(downloads.parent, "", full=True)
+        if match := _NO_RIGHTS.search(text):
+            return unwritable(downloads.parent, match[0], full=False)
+        if _NO_NETWORK.search(text):
+            url = re.search(r"https?://[^\s)`]+", text)
+            where = re.sub(r"//[^@/]*@", "//", url[0]) if url else "the package index"
+            return PreflightFailed(
+                f"{what} cannot be downloaded from {where}: {reasons[-1]}",
+                f"{_INDEX}; or use a Python that has TensorFlow: --python active",
+            )
+        return PreflightFailed(f"{what} cannot be installed: {': '.join(reasons)[:1000]}", _INDEX)
+
+
+def _read(terminal: int) -> Iterator[bytes]:
+    """Yield what is written to the other end of a terminal, until that is closed."""
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # Linux; macOS reports the end as no data
+            return
+        if not data:
+            return
+        yield data
