@@ -29,13 +29,19 @@ class Minimal:
     root: Path
     leader: int
 
-    def run(self, command: str, timeout: float) -> subprocess.CompletedProcess[str]:
-        """Run a shell command in the checkout, as root, with stdout and stderr in one stream."""
-        script = f"cd {CHECKOUT} && {command}"
+    def run(
+        self, command: str, timeout: float, user: str = "root", network: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a shell command with stdout and stderr in one stream: as root in the checkout, as another user in its
+        home directory. Without a ``network``, there is only the loopback interface."""
+        home = "/root" if user == "root" else f"/home/{user}"
+        script = f"cd {CHECKOUT if user == 'root' else home} && {command}"
+        alone = [] if network else ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
         inside = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-p", "--root", "--wd"]
-        clean = ["env", "-i", f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8", "sh", "-c", script]
+        clean = ["env", "-i", f"PATH={home}/.local/bin:{PATH}", f"HOME={home}", "LANG=C.UTF-8"]
+        become = [] if user == "root" else ["setpriv", "--init-groups", f"--reuid={user}", f"--regid={user}"]
         return subprocess.run(
-            [*inside, *clean],
+            [*alone, *inside, *clean, *become, "sh", "-c", script],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

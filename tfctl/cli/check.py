@@ -42,7 +42,7 @@ def check(
 ) -> int:
     """Find mistakes in a job file without contacting any host. Reads its inventory and its code too.
 
-    start checks the same, and render the same except the size of the code. run --local checks only the job file and
+    start checks the same, and render the same except the size of the code. tfctl run checks only the job file and
     that its scripts exist. Exit code: 3 if there are errors, 0 if there are warnings only.
     """
     file = named(jobfile, job_option, "job file")

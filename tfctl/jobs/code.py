@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfctl.model.job import Layout
 
 LIMIT_MB = 50
-#: Where `run --local` puts a job's output, usually beside the code.
+#: Where `tfctl run` puts a job's output, usually beside the code.
 LOCAL_OUTPUT = "tfctl-output"
 _SKIPPED = (".git", "__pycache__", LOCAL_OUTPUT)
 #: Directories of variables that Ansible reads beside an inventory.
