@@ -58,6 +58,8 @@ RULES = (
     Rule("tfctl/jobs/new_job.py", ("examples/*",), "copies an example"),
     Rule("tfctl/local/child.py", (), "runs a module that it imports"),
     Rule("tfctl/local/environment.py", ("tfctl_runtime/*",), "adds it to PYTHONPATH"),
+    Rule("tfctl/local/environments.py", (), "runs programs that it installs"),
+    Rule("tfctl/local/horovod.py", ("roles/horovod/*",), "runs the build script of the role"),
     Rule("tfctl/node/__main__.py", ("tfctl/node/*",), "imports verbs by name, and what runs is in bin/"),
     Rule("tfctl/node/bin/*", ("tfctl/node/*",), "run its modules"),
     Rule("tfctl/node/checks.py", ("tfctl/node/10-tfctl.conf",), "compares it with the installed one"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from fake_manager import directives
+from node_tree import wait_until
 
 from tests.cluster.hosts import Hosts
 
@@ -75,9 +76,15 @@ def _files(pid: str) -> set[str]:
     return found
 
 
-def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> None:
+def _running_guard(hosts: Hosts, name: str, job: str) -> tuple[Path, Mapping[str, str]]:
+    """Return the file with the state of a guard and its content, once the guard has a process."""
     state = hosts.trees[name] / f"manager/tfctlguard-{job}.service.state"
-    known = directives(state.read_text())
+    wait_until(lambda: "MainPID" in directives(state.read_text()))
+    return state, directives(state.read_text())
+
+
+def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> None:
+    state, known = _running_guard(hosts, name, job)
     if for_good:
         os.kill(int(known["supervisor"]), signal.SIGKILL)
     os.killpg(int(known["MainPID"]), signal.SIGKILL)
@@ -88,7 +95,7 @@ def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> 
 @contextmanager
 def paused_guard(hosts: Hosts, name: str, job: str) -> Iterator[None]:
     """Let the guard of this host do nothing, as on a host that is overloaded, during the block."""
-    known = directives((hosts.trees[name] / f"manager/tfctlguard-{job}.service.state").read_text())
+    _, known = _running_guard(hosts, name, job)
     os.killpg(int(known["MainPID"]), signal.SIGSTOP)
     try:
         yield
