@@ -6,13 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from package_index import serving
 
 from tests.unit.local.local_run import Local
-from tests.unit.local.small_stack import PYTHON, Site
+from tests.unit.local.small_stack import Site
 
 #: Prints what a task runs with.
 SCRIPT = """
@@ -129,6 +128,16 @@ def test_another_python_runs_the_tasks_on_request(local: Local) -> None:
     assert done.code == 2 and "--python: nowhere/python is not a program" in done.err
 
 
+def test_a_machine_without_stacks_uses_the_active_python_and_says_so(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.write(f"stack: tf2.15\n{MIRRORED}", "print('ran')")
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    done = local.run()
+    assert done.lines == {"worker/0": ["ran"]}
+    assert "--python active: there are no stacks for Linux on riscv64\n" in done.err
+
+
 def test_options_that_were_required_before_are_still_accepted(local: Local) -> None:
     local.write("strategy: custom\ncommand: 'true'\nroles: {worker: 1}\n")
     assert local.run("--local").code == 0
@@ -178,7 +187,3 @@ def test_the_logs_are_objects_and_the_talk_is_on_stderr(local: Local) -> None:
     done = local.run("-o", "json")
     (line,) = done.out.splitlines()
     assert json.loads(line)["line"] == "done" and "succeeded" in done.err
-
-
-def test_the_python_of_the_tests_is_one_that_stacks_accept() -> None:
-    assert re.fullmatch(r"3\.\d+", PYTHON) and Path(sys.executable).exists()
