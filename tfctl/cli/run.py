@@ -120,7 +120,7 @@ def _report(ended: JobState, local_job: LocalJob, runtimes: Runtimes, job: JobFi
     from tfctl.cli.wait import exit_code, sentence
     from tfctl.local.advice import remedy
 
-    say(Lines(*job_text(ended).splitlines()))
+    typer.echo(job_text(ended), err=True)
     for module, tasks in local_job.missing_modules.items():
         advice = remedy(module, runtimes[tasks[0].role], jobfile, job.requirements)
         say(Lines(f"{listed([*map(str, tasks)])} cannot import {module}", f"  {advice}"))

@@ -104,7 +104,8 @@ class Environments:
             self._say(f"downloading Python {new.python}, because this machine has no Python {_versions(stack)}")
         what = f"an environment with Python {new.python}"
         try:
-            self._installer.run("venv", "--relocatable", "--python", interpreter, str(new.path), what=what)
+            quiet = ["--quiet"] if there else []
+            self._installer.run("venv", *quiet, "--relocatable", "--python", interpreter, str(new.path), what=what)
         except PreflightFailed as error:
             if there:
                 raise
@@ -114,6 +115,7 @@ class Environments:
                 "install one of them, or choose a stack for a Python that is here with `stack:` (tfctl stacks)",
             ) from None
         self._install(new)
+        self._say(f"importing {listed([*stack.imports])}, to test them")
         _import(new)
 
     def _install(self, new: Environment) -> None:

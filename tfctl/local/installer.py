@@ -18,8 +18,9 @@ from tfctl.provision import uv
 
 #: A line such as `Downloading tensorflow-cpu (197.6MiB)`, which uv prints where it does not draw.
 _DOWNLOADING = re.compile(r"^Downloading (\S+) \(([\d.]+)\s?([KMG]iB)\)$")
-#: What uv prints once all is installed. The names of all packages follow.
-_INSTALLED = re.compile(rb"Installed .*?\d+ packages?")
+#: A line that names the directory of an environment that is not finished, and the first one of the list of packages.
+_PLACE = re.compile(rb".*environment at: .*\n")
+_PACKAGE = re.compile(rb"\n(?:\x1b\[\d*m)* (?:\x1b\[\d*m)*\+")
 #: What can be wrong, by what uv prints.
 _NO_SPACE = re.compile(r"No space left|os error 28|Disk quota exceeded", re.IGNORECASE)
 _NO_RIGHTS = re.compile(r"Read-only file system|Permission denied", re.IGNORECASE)
@@ -68,15 +69,19 @@ class Installer:
         with suppress(OSError):
             size = fcntl.ioctl(self._terminal, termios.TIOCGWINSZ, b"\0" * 8)
             fcntl.ioctl(its, termios.TIOCSWINSZ, size)
-        seen = b""
+        seen, drawn = b"", 0
         try:
             with self._started(command, variables, its) as process:
                 os.close(its)
                 for data in _read(ours):
-                    if not _INSTALLED.search(seen):
-                        with suppress(OSError):
-                            os.write(self._terminal, data)
                     seen += data
+                    if b"\n" not in seen:
+                        continue
+                    place, packages = _PLACE.match(seen), _PACKAGE.search(seen)
+                    begin, end = place.end() if place else 0, packages.start() + 1 if packages else len(seen)
+                    with suppress(OSError):
+                        os.write(self._terminal, seen[max(begin, drawn) : end])
+                    drawn = end
         finally:
             os.close(ours)
         return process.returncode, seen.decode(errors="replace")

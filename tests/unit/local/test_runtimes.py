@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -70,6 +73,19 @@ def test_the_end_of_a_run_shows_its_tasks_its_output_and_the_next_command(local:
     local.write("strategy: custom\ncommand: 'false'\nroles: {worker: 1}\n")
     done = local.run()
     assert done.code == 100 and done.err.splitlines()[-1].endswith("; then: tfctl run job.yaml")
+
+
+def test_states_are_coloured_on_a_terminal(local: Local) -> None:
+    local.write("strategy: custom\ncommand: 'true'\nroles: {worker: 1}\n")
+    ours, its = pty.openpty()
+    words = [sys.executable, "-m", "tfctl", "run", "job.yaml"]
+    environ = {**local.env, "TERM": "xterm", "NO_COLOR": ""}
+    done = subprocess.run(words, cwd=local.folder, env=environ, stdin=its, stdout=its, stderr=its, timeout=60)
+    shown = os.read(ours, 65536).decode()
+    os.close(its)
+    os.close(ours)
+    assert done.returncode == 0
+    assert "\x1b[32msucceeded" in shown and "?[32m" not in shown
 
 
 @pytest.mark.usefixtures("site")
