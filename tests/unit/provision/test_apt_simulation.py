@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jinja2
 import pytest
 from ansible.module_utils.tfctl_created import removable
-from ansible.module_utils.tfctl_transaction import Apt
+from ansible.module_utils.tfctl_transaction import Apt, transaction
 
+from tests.unit.provision import nvidia_packages
 from tests.unit.provision.apt_tree import AptTree, driver_packages, kernels
+from tests.unit.provision.role_play import play, tasks_of, trial
+from tests.unit.provision.test_gpu import decided
+from tfctl.provision import ansible
 
 RECORDED = sorted((Path(__file__).parent / "packages").iterdir())
+
+
+def rendered(role: str, template: str, variables: dict[str, object]) -> str:
+    """Return a template of a role as Ansible renders it, as far as it uses the filter ternary."""
+    rendering = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    rendering.filters["ternary"] = lambda value, true, false: true if value else false
+    text = (ansible.data_dir() / "roles" / role / "templates" / template).read_text()
+    return rendering.from_string(text).render(variables)
 
 
 @pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name)
@@ -41,6 +54,47 @@ def test_apt_has_no_headers_of_an_older_kernel(recorded: tuple[str, AptTree]) ->
     done = tree.simulate(driver_packages(system, kernel)[0])
     assert done.returncode == 100
     assert f"E: Unable to locate package linux-headers-{kernel}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"preferences": {"driver_method": "repo"}, "gpu": {"devices": ["1db6"]}},
+        {"stack": "tf2.18", "gpu": {"devices": ["2330"]}},
+        {"gpu": {"devices": ["20b2"] * 8, "switches": 6}},
+    ],
+    ids=["V100", "H100", "8 A100 with NVSwitches"],
+)
+def test_the_repository_of_nvidia_gives_the_chosen_branch_and_another_one_is_refused(
+    case: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "repository").mkdir()
+    nvidia_packages.write(tmp_path / "repository")
+    tree = AptTree(tmp_path / "apt", f"deb [trusted=yes] file:{tmp_path}/repository ./\n")
+    tree.update()
+    monkeypatch.setenv("APT_CONFIG", str(tree.configuration))
+    decision, faults = decided(case)
+    driver, source = decision["gpu"]["driver"], decision["gpu"]["source"]
+    assert (faults, driver["method"], source["branch"]) == ([], "repo", "580")
+    newest = transaction(Apt(), "nvidia_driver", (), driver["packages"], update=False).record
+    assert newest["nvidia_driver"]["libcuda1"].startswith("610."), "apt has nothing to choose from"
+    variables = {"nvidia_repo_drivers": source["drivers"], "nvidia_repo_driver_branch": source["branch"]}
+    preferences = rendered("nvidia_repo", "etc/apt/preferences.d/tfctl-nvidia.j2", variables)
+    (tmp_path / "apt/etc/preferences.d/tfctl-nvidia").write_text(preferences)
+    chosen = transaction(Apt(), "nvidia_driver", (), driver["packages"], update=False).record
+    assert {"nvidia-driver", "libcuda1", "nvidia-modprobe"} <= {*chosen["nvidia_driver"]}
+    assert {version.partition(".")[0] for version in chosen["nvidia_driver"].values()} == {"580"}, chosen
+    (refuse,) = (each for each in tasks_of("nvidia_packages", "simulate.yml") if "ansible.builtin.assert" in each)
+    known = {"nvidia_packages_component": "nvidia_driver", "nvidia_packages_branch": "580"}
+    tasks: list[dict[str, object]] = []
+    for record, failure in ((chosen, ""), (newest, "libcuda1 610.57.04-1")):
+        tasks += trial(refuse, failure, **known, nvidia_packages_transaction={"record": record})
+    # With an epoch, without a branch, and without a version, as modules that follow the kernel have.
+    for branch, version in (("580", "3:580.65.06-1.el9"), ("", "610.57.04-1"), ("580", "")):
+        record = {"nvidia_driver": {"libcuda1": version}}
+        given = {**known, "nvidia_packages_branch": branch, "nvidia_packages_transaction": {"record": record}}
+        tasks += trial(refuse, "", **given)
+    play(tmp_path, "nvidia_packages", tasks)
 
 
 def test_packages_that_a_held_driver_needs_are_not_removable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,7 @@ def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path) -> N
     content = {"names": "{{ nvidia_repo_apt_files }}", **texts}
     write = {"ansible.builtin.copy": {"content": content, "dest": f"{tmp_path}/texts.json", "mode": "0644"}}
     given = {"nvidia_repo_packager": "apt-get", "nvidia_repo_url": URI, "nvidia_repo_source_file": ""}
+    given["nvidia_repo_driver_branch"] = ""
     run(tmp_path, write, **given)
     found = json.loads((tmp_path / "texts.json").read_text())
     assert sorted(found.pop("names")) == sorted(names)

@@ -117,13 +117,14 @@ class PackageSource:
     """Where packages are from: ``components`` of the distribution's archive, or NVIDIA's repository.
 
     ``drivers``: whether drivers are taken from that repository. ``file``: of the host's package sources, which already
-    has the repository, or "".
+    has the repository, or "". ``branch``: that of the drivers, if tfctl installs them.
     """
 
     components: tuple[str, ...]
     repository: Repository | None
     drivers: bool
     file: str
+    branch: str = ""
 
 
 @dataclass(frozen=True)
