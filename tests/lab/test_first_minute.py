@@ -93,7 +93,7 @@ def test_each_strategy_can_be_tried_without_hosts(strategy: str, installed: Mini
 def test_horovod_is_refused_without_a_compiler(installed: Minimal) -> None:
     done = installed.run("tfctl init ranks -s horovod && tfctl run ranks/job.yaml", timeout=120, user=USER)
     assert done.returncode == 8
-    assert "Horovod has to be built for tf2.15, and this machine has no gcc, g++, make" in done.stdout
+    assert "Horovod has to be built for tf2.15, and this machine has no gcc, g++ or make" in done.stdout
     assert "sudo apt-get install gcc g++ make" in done.stdout
 
 

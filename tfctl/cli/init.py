@@ -24,12 +24,14 @@ def init(
         typer.Option(
             "--strategy",
             "-s",
-            help="How TensorFlow distributes the job: mirrored and horovod need no directory that all hosts share.",
+            help="How TensorFlow distributes the job: mirrored, multi_worker_mirrored, parameter_server, tf1_ps, "
+            "estimator, horovod or custom. On several hosts, only horovod and custom work without a directory that "
+            "the hosts share.",
         ),
     ] = "mirrored",
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Write a job file, a script and an inventory to start from. Overwrites nothing.
+    """Write a job file, a script and an inventory to start from. Existing files are not overwritten.
 
     The files are job.yaml, with comments; train.py, which trains a small model; and hosts.ini, to enter your hosts.
     """
@@ -44,6 +46,6 @@ def init(
         print_json(found)
     else:
         typer.echo("\n".join(map(str, written)))
-    say(f"for your own machines, enter them in {folder / 'hosts.ini'} and run: tfctl preflight {folder / 'hosts.ini'}")
-    say("to run it on this machine:")
-    say(f"tfctl run {folder / 'job.yaml'}")
+    inventory = folder / "hosts.ini"
+    say(f"to run the job on this machine: tfctl run {folder / 'job.yaml'}")
+    say(f"to run it on your own machines, enter them in {inventory}, then: tfctl preflight {inventory}")

@@ -57,10 +57,10 @@ def prune(
         bool,
         typer.Option(
             "--cache",
-            help="Delete what `tfctl run` has installed here and no run has used for 30 days (or --older-than).",
+            help="Delete what `tfctl run` has installed here and has not used for 30 days (or --older-than).",
         ),
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="With --cache: whenever it was used last.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="With --cache: also what was used recently.")] = False,
     output: OutputOption = OutputFormat.text,
 ) -> int:
     """Delete attempts that are over, with their code and records. With --cache, free space on this machine instead.
@@ -72,10 +72,10 @@ def prune(
 
     if cache:
         if job or job_option or keep:
-            raise UsageError("--cache concerns this machine, not jobs", "leave out the job and --keep")
+            raise UsageError("--cache concerns this machine, not jobs", "omit the job and --keep")
         return prune_cache(0.0 if every else seconds(older_than, "--older-than") or _UNUSED_S, dry_run, output)
     if every:
-        raise UsageError("--all is for --cache", "to delete attempts of all jobs, name no job")
+        raise UsageError("--all needs --cache", "to delete attempts of all jobs, omit --all and name no job")
     age = seconds(older_than, "--older-than")
     with open_fleet(job, job_option, inventory) as (fleet, name):
         found, errors = jobs.stored(fleet, name)
@@ -124,9 +124,12 @@ def prune_cache(age: float, dry_run: bool, output: OutputFormat) -> int:
     elif shown:
         typer.echo(CACHE.text(shown))
     for each in kept:
-        say(f"kept: a run uses {each.name}")
+        say(f"kept: {each.name}, which a run is using")
     if not shown:
-        say(f"there is nothing to delete in {cached.folder()}")
+        say(
+            f"there is nothing to delete in {cached.folder()}"
+            + ("; --all deletes what was used recently" if age else "")
+        )
     else:
         say(f"{_size(total)} would be deleted" if dry_run else f"deleted {_size(total)}")
     return 0

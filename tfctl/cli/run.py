@@ -38,8 +38,8 @@ def run(
             "--python",
             metavar="stack|active|PATH",
             show_default=False,
-            help="What runs the script: the job's stack, which is installed in your cache; the active Python; or this "
-            "one. Default: stack; where there are no stacks, such as on macOS, active.",
+            help="Which Python runs the script: that of the job's stack, the active one, or the one at PATH, which may "
+            "be a virtual environment. Default: stack; active where there are no stacks, such as on macOS.",
         ),
     ] = None,
     env: EnvOption = None,
@@ -55,9 +55,9 @@ def run(
 ) -> int:
     """Run every task of a job on this machine. Needs no ssh, systemd, root or inventory.
 
-    Installs the job's stack and requirements in your cache, if they are not there yet. Prints the logs; Ctrl-C ends all
-    tasks. Exit code: 0 the job succeeded, 100 it failed, 101 the program that read the logs exited first, 8 the stack
-    cannot be installed, 130 Ctrl-C.
+    Installs the job's stack and requirements in your cache if they are missing. Prints the logs. Ctrl-C ends all tasks.
+    Exit code: 0 the job succeeded, 100 it failed, 101 the program that read the logs exited first, 8 the stack cannot
+    be installed, 130 Ctrl-C.
     """
     from platformdirs import user_cache_path
 
@@ -126,7 +126,9 @@ def _report(ended: JobState, local_job: LocalJob, runtimes: Runtimes, job: JobFi
         say(Lines(f"{listed([*map(str, tasks)])} cannot import {module}", f"  {advice}"))
     say(sentence(ended))
     again = (
-        f"on your own machines: tfctl start {jobfile}" if ended.state == "succeeded" else f"then: tfctl run {jobfile}"
+        f"on your own machines: tfctl start {jobfile}"
+        if ended.state == "succeeded"
+        else f"to try again: tfctl run {jobfile}"
     )
     say(f"output in {out}; {again}")
     return exit_code(ended)
@@ -138,4 +140,6 @@ def _make(folder: Path, default: bool) -> None:
         if default:
             (folder.parent / ".gitignore").write_text("*\n")  # else the next start would pack the output
     except OSError as error:
-        raise BadFile(f"{folder}: cannot be created: {error.strerror}", "choose another with --output") from None
+        raise BadFile(
+            f"{folder}: cannot be created: {error.strerror}", "name another directory with --output"
+        ) from None

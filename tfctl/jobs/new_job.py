@@ -104,7 +104,9 @@ def write(folder: Path, strategy: Strategy, stack: str = STACK) -> list[Path]:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        raise BadFile(f"{error.filename or folder}: cannot be written: {error.strerror}") from None
+        raise BadFile(
+            f"{error.filename or folder}: cannot be written: {error.strerror}", "name another directory"
+        ) from None
     return [*found]
 
 

@@ -31,9 +31,8 @@ def remedy(module: str, runtime: Runtime, jobfile: Path, requirements: Path | No
     if runtime.environment is not None:
         if requirements is not None:
             return f"add {distribution} to {requirements}"
-        return (
-            f"write {distribution} into a file requirements.txt, and add `requirements: requirements.txt` to {jobfile}"
-        )
+        beside = jobfile.parent / "requirements.txt"
+        return f"write {distribution} to {beside}, and add `requirements: requirements.txt` to {jobfile}"
     if top in ("tensorflow", "keras", "tf_keras"):
-        return f"add `stack: tf2.15` to {jobfile}; or use a Python that has it: --python PATH"
+        return f"add `stack: tf2.15` to {jobfile}; or name a Python that has it: --python PATH"
     return f"install it in this Python: python -m pip install {distribution}"

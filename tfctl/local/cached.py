@@ -52,8 +52,8 @@ class Store:
     ) -> Path:
         """Return a directory of the store. If it is not complete, let ``make`` fill a new one, which becomes it.
 
-        Only one process makes it. ``doing``: as in "another tfctl run installs tf2.15". Raise PreflightFailed if the
-        cache cannot be written.
+        Only one process makes it. ``doing``: as in "another tfctl run is installing tf2.15". Raise PreflightFailed if
+        the cache cannot be written.
         """
         path = folder() / kind / name
         lock = _lock_of(path, needed=not complete(path))
@@ -139,7 +139,7 @@ def unwritable(place: Path, why: str, full: bool) -> PreflightFailed:
     other = "set XDG_CACHE_HOME to another directory"
     if full:
         return PreflightFailed(
-            f"{place}: no space left", f"free some: tfctl prune --cache --all deletes what runs have cached; or {other}"
+            f"{place}: no space left", f"delete what runs have installed: tfctl prune --cache --all; or {other}"
         )
     return PreflightFailed(f"{place}: cannot be written: {why}", other)
 

@@ -60,8 +60,10 @@ def words(job: Job, task: Task, environ: Mapping[str, str], code: Path) -> tuple
     found = env.words(job, task)
     program = found[0]
     if "/" in program and not (code / program).is_file():
-        raise PreflightFailed(f"{task}: there is no program {program} in {code}")
+        raise PreflightFailed(f"{task}: there is no program {program} in {code}", "correct `command` in the job file")
     if "/" not in program and shutil.which(program, path=environ.get("PATH")) is None:
-        remedy = "activate the environment in which the script runs" if program.startswith("python") else ""
+        remedy = "install it, or correct `command` in the job file"
+        if program.startswith("python"):
+            remedy = "activate the virtual environment of the script, or name a Python with --python PATH"
         raise PreflightFailed(f"{task}: there is no program {program} on PATH", remedy)
     return env.unit_words(job, task)

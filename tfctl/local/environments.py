@@ -66,7 +66,7 @@ class Environments:
         self.store.take(
             "stacks",
             new.path.name,
-            f"installs {stack.name}",
+            f"is installing {stack.name}",
             lambda part: self._make(replace(new, path=part), new.path, interpreter or _interpreter(stack)[1]),
             _usable,
         )
@@ -90,14 +90,14 @@ class Environments:
             text.write_text(lock.packages, encoding="utf-8")
             self._installer.run(*_INSTALL, str(into.interpreter), "--target", str(part), "-r", str(text), what=what)
 
-        return self.store.take("requirements", Path(lock.directory).name, f"installs {what}", make)
+        return self.store.take("requirements", Path(lock.directory).name, f"is installing {what}", make)
 
     def _make(self, new: Environment, place: Path, interpreter: str) -> None:
         """Make an environment that is to be moved to ``place``."""
         stack = new.stack
         self._say(
             f"installing {stack.name} (TensorFlow {stack.tensorflow}, edition {new.edition}, Python {new.python}) in "
-            f"{place}: only once, later runs use it too"
+            f"{place}, for this run and later ones"
         )
         there = interpreter.startswith("/")
         if not there:
@@ -110,9 +110,10 @@ class Environments:
             if there:
                 raise
             raise PreflightFailed(
-                f"{stack.name} needs Python {_versions(stack)}: this machine has none, and uv cannot get one: "
+                f"{stack.name} needs Python {_versions(stack)}: this machine has none, and uv cannot download one: "
                 f"{error.message}",
-                "install one of them, or choose a stack for a Python that is here with `stack:` (tfctl stacks)",
+                "install one of them, or set `stack:` in the job file to one for a Python that this machine has: "
+                "`tfctl stacks` lists them",
             ) from None
         self._install(new)
         self._say(f"importing {listed([*stack.imports])}, to test them")
@@ -168,10 +169,10 @@ def _import(new: Environment) -> None:
         words, env=variables, capture_output=True, text=True, errors="replace", timeout=_IMPORT_LIMIT_S
     )
     if done.returncode:
-        last = done.stderr.strip().rpartition("\n")[2] or f"Python has ended with exit code {done.returncode}"
+        last = done.stderr.strip().rpartition("\n")[2] or f"Python exited with code {done.returncode}"
         raise PreflightFailed(
             f"{new.stack.name} does not work on this machine: importing {listed([*new.stack.imports])} fails: {last}",
-            "use another stack (tfctl stacks), or a Python that has TensorFlow: --python active",
+            "use another stack (tfctl stacks lists them), or the active Python if it has TensorFlow: --python active",
         )
 
 

@@ -20,6 +20,7 @@ from tfctl.model.stacks import HorovodSource, Stack
 from tfctl.provision import wheels
 from tfctl.provision.ansible import data_dir
 from tfctl.provision.control import cache
+from tfctl.wording import listed
 
 #: Programs that the script needs, by the package of Debian and Ubuntu that has them.
 _PROGRAMS = {"gcc": "gcc", "g++": "g++", "make": "make"}
@@ -35,7 +36,9 @@ def built_for(environment: Environment, environments: Environments, say: Callabl
     stack, source = environment.stack, environment.stack.horovod
     if source is None:
         fitting = [name for name, each in stacks.load().items() if each.horovod]
-        raise BadFile(f"no release of Horovod builds for {stack.name}", f"take {' or '.join(fitting)}")
+        raise BadFile(
+            f"no release of Horovod builds for {stack.name}", f"set `stack:` in the job file to {listed(fitting, 'or')}"
+        )
     script = _script(environment, source)
     made_of = [
         environment.path.name,
@@ -48,11 +51,11 @@ def built_for(environment: Environment, environments: Environments, say: Callabl
 
     def make(part: Path) -> None:
         _require_compiler(stack)
-        say(f"building Horovod {source.version} for {stack.name}: some minutes, but only once")
+        say(f"building Horovod {source.version} for {stack.name}, for this run and later ones: this takes some minutes")
         part.mkdir()
         _build(environment, source, script, part)
 
-    return environments.store.take("horovod", key, f"builds Horovod for {stack.name}", make)
+    return environments.store.take("horovod", key, f"is building Horovod for {stack.name}", make)
 
 
 def _script(environment: Environment, source: HorovodSource) -> str:
@@ -81,7 +84,7 @@ def _require_compiler(stack: Stack) -> None:
     if missing:
         packages = " ".join(_PROGRAMS[name] for name in missing)
         raise PreflightFailed(
-            f"Horovod has to be built for {stack.name}, and this machine has no {', '.join(missing)}",
+            f"Horovod has to be built for {stack.name}, and this machine has no {listed(missing, 'or')}",
             f"install {'them' if missing[1:] else 'it'} (on Debian and Ubuntu: sudo apt-get install {packages}); or "
             "try another strategy, which needs no compiler",
         )
@@ -90,7 +93,7 @@ def _require_compiler(stack: Stack) -> None:
     if stack.gcc and version and int(version[0]) < stack.gcc.min:
         raise PreflightFailed(
             f"Horovod for {stack.name} needs g++ {stack.gcc.min} or newer, and this machine has g++ {version[0]}",
-            "install a newer one",
+            "install a newer g++, or try another strategy, which needs no compiler",
         )
 
 
@@ -103,7 +106,9 @@ def _build(environment: Environment, source: HorovodSource, script: str, part: P
     try:
         archive = wheels.archive_of(wanted, requirement, cache() / "wheels")
     except wheels.DownloadFailed as error:
-        raise PreflightFailed(f"the source of Horovod cannot be downloaded: {error}", "run it again") from None
+        raise PreflightFailed(
+            f"the source of Horovod cannot be downloaded: {error}", "check the network, then run it again"
+        ) from None
     work, result = part / "work", part / f"horovod-{source.version}-py3-none-any.whl"
     work.mkdir()
     given = {"ARCHIVE": str(archive), "RESULT": str(result), "TMPDIR": str(work)}
@@ -118,7 +123,7 @@ def _build(environment: Environment, source: HorovodSource, script: str, part: P
         log.write_text(done.stdout, encoding="utf-8")
         raise PreflightFailed(
             f"Horovod cannot be built for {environment.stack.name}: {'; '.join(errors[-_REPORTED:])}",
-            f"the whole output is in {log}",
+            f"read the whole output: less {log}",
         )
     with zipfile.ZipFile(result) as file:
         file.extractall(part)

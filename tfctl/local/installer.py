@@ -107,7 +107,7 @@ class Installer:
             where = re.sub(r"//[^@/]*@", "//", url[0]) if url else "the package index"
             return PreflightFailed(
                 f"{what} cannot be downloaded from {where}: {reasons[-1]}",
-                f"{_INDEX}; or use a Python that has TensorFlow: --python active",
+                f"{_INDEX}; or use the active Python if it has TensorFlow: --python active",
             )
         return PreflightFailed(f"{what} cannot be installed: {': '.join(reasons)[:1000]}", _INDEX)
 

@@ -79,7 +79,7 @@ def edition(stack: Stack, environ: Mapping[str, str]) -> tuple[str, str]:
     if needs is None or own is None or platform.machine() not in own.machines:
         return "cpu", f"{stack.name} has no edition for the GPUs of this machine"
     if not needs.wheels:
-        return "cpu", f"{stack.name} needs the CUDA of the system, with which `tfctl run` does not use it"
+        return "cpu", f"{stack.name} needs CUDA to be installed on the system, and `tfctl run` does not use such a CUDA"
     least, most = numbers(needs.capability.min), numbers(needs.capability.max)
     fitting = [gpu for gpu in gpus if least <= numbers(gpu.capability) <= most]
     if not fitting:
@@ -90,7 +90,7 @@ def edition(stack: Stack, environ: Mapping[str, str]) -> tuple[str, str]:
         )
     oldest = max((needs.oldest_driver(gpu.capability, stacks.nvidia().ptx) for gpu in fitting), key=numbers)
     if numbers(fitting[0].driver) < numbers(oldest):
-        return "cpu", f"{stack.name} needs NVIDIA's driver {oldest}, and this machine has {fitting[0].driver}"
+        return "cpu", f"{stack.name} needs NVIDIA's driver {oldest} or newer, and this machine has {fitting[0].driver}"
     return "gpu", ""
 
 
@@ -143,7 +143,7 @@ def require_packages(file: Path, environ: Mapping[str, str]) -> None:
         if applies and (version is None or not wanted.specifier.contains(version, True)):
             lacking.append(f"{wanted} ({version} is installed)" if version else str(wanted))
     if lacking:
-        message = f"the active Python lacks what {file.name} names: {', '.join(lacking)}"
+        message = f"the active Python lacks packages of {file.name}: {', '.join(lacking)}"
         raise PreflightFailed(message, f"python -m pip install -r {file}")
 
 

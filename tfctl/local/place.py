@@ -20,13 +20,14 @@ from tfctl.model.jobfile import JobFile, Limits
 from tfctl.model.layout import lay_out
 from tfctl.model.task import Slot, Task
 from tfctl.model.variables import ExternalVariables
+from tfctl.wording import counted
 
 #: Where all tasks run. macOS has no loopback address but 127.0.0.1. The ports lie below the ephemeral range.
 HERE = Host("localhost", Ssh("localhost"), address="127.0.0.1", ports=(20000, 29999), output_roots=("/",))
 #: What to try if there are too few GPUs: equal shares, then none.
 _FALLBACKS: dict[str, Callable[[Slot], Slot]] = {
-    "tasks share them": lambda slot: replace(slot, gpus=None if slot.gpus else slot.gpus),
-    "all run without": lambda slot: replace(slot, gpus=0),
+    "the tasks share them": lambda slot: replace(slot, gpus=None if slot.gpus else slot.gpus),
+    "all tasks run without GPUs": lambda slot: replace(slot, gpus=0),
 }
 
 
@@ -47,7 +48,7 @@ def lay_out_here(
     local = _here(job, runtimes, output)
     layout = lay_out(local, Inventory("this machine", (HERE,)), str(file), known, ExternalVariables(environ, given))
     if any(role.limits != Limits() for role in job.roles.values()):
-        layout = replace(layout, notes=(*layout.notes, "limits apply on hosts only; the tasks run here without them"))
+        layout = replace(layout, notes=(*layout.notes, "`limits` apply only on hosts: the tasks run here without them"))
     return layout
 
 
@@ -56,7 +57,9 @@ def place(layout: Layout, environ: Mapping[str, str], locks: Path, runtimes: Run
     """Yield the job with each task on a port that is reserved against other local runs. Raise Busy."""
     with machine.free_ports(len(layout.slots), HERE.ports, locks) as ports:
         if len(ports) < len(layout.slots):
-            raise Busy(f"{len(layout.slots)} tasks, but only {len(ports)} free ports from {HERE.ports[0]} on")
+            least, last = HERE.ports
+            few = f"{counted(len(layout.slots), 'task')}, but only {counted(len(ports), 'free port')} in {least}-{last}"
+            raise Busy(few, "end other runs, or reduce the number of tasks in the job file")
         held = {port: "" for port in range(HERE.ports[0], HERE.ports[1] + 1) if port not in ports}
         layout, tasks = _assigned(layout, Site("127.0.0.1", held, machine.visible_gpus(environ), alone=True))
         packages = {(HERE.name, each.name): each.packages for each in runtimes.values() if each.packages}
@@ -76,7 +79,7 @@ def _assigned(layout: Layout, site: Site) -> tuple[Layout, tuple[Task, ...]]:
     with suppress(Busy):
         return layout, assign(layout, {HERE.name: site})
     for how, reduce in _FALLBACKS.items():
-        note = f"this machine has {len(site.gpus or ())} GPUs, fewer than the job requests: {how}"
+        note = f"this machine has {counted(len(site.gpus or ()), 'GPU')}, fewer than the job requests: {how}"
         changed = replace(layout, slots=tuple(map(reduce, layout.slots)), notes=(*layout.notes, note))
         with suppress(Busy):
             return changed, assign(changed, {HERE.name: site})

@@ -139,7 +139,8 @@ class LocalJob:
         for task in self._tasks:
             if task.name in names and not task.given_up:
                 task.give_up()
-                self._say(f"{task.task} has failed twice in the same way, each time at once: it is not started again")
+                how = f"twice in the same way within {wire.AT_ONCE_S:.0f} s of its start"
+                self._say(f"{task.task} has failed {how}: it is not started again")
 
     def _start(self, task: LocalTask) -> None:
         child = task.start(self._code)
@@ -157,7 +158,7 @@ class LocalJob:
         found = self.state
         if code and not task.stopped and not found.ended:
             how = f"exit code {code}" if code > 0 else wire.signal_name(-code)
-            again = f"; again in {RESTART_S:.0f} s ({task.restarts} of {task.layout.rules.max_restarts})"
+            again = f"; restart in {RESTART_S:.0f} s ({task.restarts} of {task.layout.rules.max_restarts})"
             self._say(f"{task.task} failed with {how}{again if task.due else ''}")
         return lines
 

@@ -73,7 +73,9 @@ class Chooser:
         if python is None:
             python = OWN
             if not _machine_has_stacks():
-                self._say(f"--python active: there are no stacks for {platform.system()} on {platform.machine()}")
+                self._say(
+                    f"using the active Python: there are no stacks for {platform.system()} on {platform.machine()}"
+                )
                 python = ACTIVE
         if python != OWN:
             return dict.fromkeys(self._job.roles, self._active(self._programs(python)))
@@ -144,7 +146,7 @@ class Chooser:
         if path.is_dir():
             path = path / "bin/python"
         if not (path.is_file() and os.access(path, os.X_OK)):
-            raise UsageError(f"--python: {python} is not a program", "give stack, active, or the path of a Python")
+            raise UsageError(f"--python: {python} is not a program", "write `stack`, `active` or the path of a Python")
         for name in ("python", "python3"):
             # A link would lose the environment that a Python belongs to.
             (self._bin / name).write_text(f'#!/bin/sh\nexec {shlex.quote(str(path))} "$@"\n')

@@ -43,9 +43,8 @@ def test_init_writes_a_job_without_mistakes_for_each_strategy(
     captured = capsys.readouterr()
     assert captured.out.split() == [f"my-job/{name}" for name in FILES]
     assert captured.err.splitlines() == [
-        "for your own machines, enter them in my-job/hosts.ini and run: tfctl preflight my-job/hosts.ini",
-        "to run it on this machine:",
-        "tfctl run my-job/job.yaml",
+        "to run the job on this machine: tfctl run my-job/job.yaml",
+        "to run it on your own machines, enter them in my-job/hosts.ini, then: tfctl preflight my-job/hosts.ini",
     ]
     job = load(folder / "job.yaml")
     assert (job.name, job.strategy, job.inventory) == ("my-job", strategy, folder / "hosts.ini")

@@ -89,17 +89,17 @@ def test_a_run_that_waits_says_so_and_takes_over_if_the_other_one_fails() -> Non
     def first() -> None:
         store = cached.Store(said.append)
         with contextlib.suppress(PreflightFailed):
-            store.take("stacks", "one", "installs one", never)
+            store.take("stacks", "one", "is installing one", never)
         store.release()  # as when a process ends
 
     thread = threading.Thread(target=first)
     thread.start()
     began.wait(20)
     threading.Timer(0.3, fail.set).start()
-    path = cached.Store(said.append).take("stacks", "one", "installs one", lambda part: part.mkdir())
+    path = cached.Store(said.append).take("stacks", "one", "is installing one", lambda part: part.mkdir())
     thread.join()
     assert (path / cached.MARKER).exists()
-    assert said and {*said} == {"another tfctl run installs one: waiting for it"}
+    assert said and {*said} == {"another tfctl run is installing one: waiting for it"}
 
 
 def test_what_a_killed_run_has_left_is_replaced(site: Site) -> None:
@@ -164,7 +164,7 @@ def test_a_stack_that_cannot_be_imported_is_not_kept(site: Site) -> None:
 def test_without_a_python_the_error_names_the_versions(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
     text = refused(site, python="3.99")
-    assert "mine needs Python 3.99: this machine has none, and uv cannot get one: " in text and "`stack:`" in text
+    assert "mine needs Python 3.99: this machine has none, and uv cannot download one: " in text and "`stack:`" in text
 
 
 def test_a_cache_that_cannot_be_written_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_prune_keeps_what_a_run_uses(site: Site, capsys: pytest.CaptureFixture[s
     environments = Environments(lambda _: None, None)
     environment = environments.environment(site.stack(), "cpu")
     assert run(["prune", "--cache", "--all"]) == 0
-    assert f"kept: a run uses stacks/{environment.path.name}" in capsys.readouterr().err
+    assert f"kept: stacks/{environment.path.name}, which a run is using" in capsys.readouterr().err
     assert environment.path.exists()
     environments.store.release()
     assert run(["prune", "--cache", "--all", "-o", "json"]) == 0

@@ -122,11 +122,11 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-d37e37ac)
     ("shown", "edition", "why"),
     [
         ("9.0, 570.86.10", "gpu", ""),
-        ("9.0, 550.54.15", "cpu", "tf2.20 needs NVIDIA's driver 555, and this machine has 550.54.15"),
+        ("9.0, 550.54.15", "cpu", "tf2.20 needs NVIDIA's driver 555 or newer, and this machine has 550.54.15"),
         ("8.0, 535.104.05\n3.5, 535.104.05", "gpu", ""),
         ("3.5, 470.82.01", "cpu", "tf2.20 uses GPUs of compute capability 6.0 to 9.0, and this machine's have 3.5"),
         ("12.0, 580.1", "cpu", "tf2.20 uses GPUs of compute capability 6.0 to 9.0, and this machine's have 12.0"),
-        ("8.0, 470.82.01", "cpu", "tf2.20 needs NVIDIA's driver 525.60.13, and this machine has 470.82.01"),
+        ("8.0, 470.82.01", "cpu", "tf2.20 needs NVIDIA's driver 525.60.13 or newer, and this machine has 470.82.01"),
         ("", "cpu", "tf2.20 uses GPUs of compute capability 6.0 to 9.0, and this machine's have unknown"),
     ],
 )

@@ -90,7 +90,7 @@ def test_a_failed_task_is_restarted_alone_up_to_max_restarts(local: Local) -> No
     )
     done = local.run()
     assert done.code == 100
-    assert "worker/0 failed with exit code 3; again in 2 s (1 of 1)" in done.err
+    assert "worker/0 failed with exit code 3; restart in 2 s (1 of 1)" in done.err
     assert "worker/1 on localhost failed with exit code 3 after 1 restart" in done.err
     assert [(local.folder / f"times{index}").read_text() for index in "01"] == ["xx", "xx"]
 
@@ -124,7 +124,7 @@ def test_a_local_run_says_that_limits_do_not_apply(local: Local) -> None:
     local.write(CUSTOM + "roles: {worker: {limits: {memory: 1M, cpus: 0.01}}}\n", "print('trained')")
     done = local.run()
     assert (done.code, done.lines["worker/0"]) == (0, ["trained"])
-    assert done.err.count("limits apply on hosts only; the tasks run here without them") == 1
+    assert done.err.count("`limits` apply only on hosts: the tasks run here without them") == 1
     local.write(CUSTOM + "roles: {worker: 1}\n")
     assert "limits" not in local.run().err
 
@@ -176,7 +176,7 @@ def test_a_task_that_sigterm_ends_is_restarted_in_a_local_run(local: Local) -> N
     local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{max_restarts: 1}}\n")
     done = local.run()
     assert done.code == 0
-    assert "worker/0 failed with SIGTERM; again in 2 s (1 of 1)" in done.err
+    assert "worker/0 failed with SIGTERM; restart in 2 s (1 of 1)" in done.err
 
 
 def test_an_evaluator_sees_the_last_checkpoint(local: Local) -> None:

@@ -72,7 +72,7 @@ def test_the_end_of_a_run_shows_its_tasks_its_output_and_the_next_command(local:
     assert said[-1] == f"output in {local.folder}/tfctl-output/digits; on your own machines: tfctl start job.yaml"
     local.write("strategy: custom\ncommand: 'false'\nroles: {worker: 1}\n")
     done = local.run()
-    assert done.code == 100 and done.err.splitlines()[-1].endswith("; then: tfctl run job.yaml")
+    assert done.code == 100 and done.err.splitlines()[-1].endswith("; to try again: tfctl run job.yaml")
 
 
 def test_states_are_coloured_on_a_terminal(local: Local) -> None:
@@ -151,7 +151,7 @@ def test_a_machine_without_stacks_uses_the_active_python_and_says_so(
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     done = local.run()
     assert done.lines == {"worker/0": ["ran"]}
-    assert "--python active: there are no stacks for Linux on riscv64\n" in done.err
+    assert "using the active Python: there are no stacks for Linux on riscv64\n" in done.err
 
 
 def test_options_that_were_required_before_are_still_accepted(local: Local) -> None:
@@ -166,7 +166,7 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_place_to_add_it(loca
     done = local.run()
     assert done.code == 100
     assert (
-        "worker/0 cannot import cv2\n  write opencv-python-headless into a file requirements.txt, and add "
+        "worker/0 cannot import cv2\n  write opencv-python-headless to requirements.txt, and add "
         "`requirements: requirements.txt` to job.yaml\n"
     ) in done.err
     local.write(job, "import tensorflow.contrib")
@@ -179,7 +179,7 @@ def test_a_task_that_fails_at_once_twice_in_the_same_way_is_not_started_again(lo
     local.write(f"stack: none\n{MIRRORED}", "print('begun'); raise SystemExit(7)")
     done = local.run()
     assert (done.code, done.lines) == (100, {"worker/0": ["begun", "begun"]})
-    assert "worker/0 has failed twice in the same way, each time at once: it is not started again" in done.err
+    assert "worker/0 has failed twice in the same way within 10 s of its start: it is not started again" in done.err
     assert "worker/0 on localhost failed with exit code 7 twice within 10 s of its start" in done.err
 
 
@@ -195,7 +195,7 @@ def test_a_python_without_the_requirements_is_refused(local: Local) -> None:
     (local.folder / "requirements.txt").write_text("frames>=2\n")
     local.write(f"stack: none\nrequirements: requirements.txt\n{MIRRORED}", "")
     done = local.run("--python", "active")
-    assert done.code == 8 and "the active Python lacks what requirements.txt names: frames>=2" in done.err
+    assert done.code == 8 and "the active Python lacks packages of requirements.txt: frames>=2" in done.err
 
 
 def test_the_logs_are_objects_and_the_talk_is_on_stderr(local: Local) -> None:
