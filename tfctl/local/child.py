@@ -1,4 +1,4 @@
-"""A task's process, run by its supervisor: what it prints, line by line, and how it ends."""
+"""Programs run by a supervisor, so that nothing of them is left; and a task's: what it prints, line by line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from tfctl.local import supervisor
 from tfctl.model.shell import KillMode
@@ -20,25 +21,64 @@ _CHUNK = 64 * 1024
 _LAST = 16
 
 
-class Child:
-    """One run of a task. ``grace`` is the time (s) between SIGTERM and SIGKILL. The task dies with this process."""
+class Supervised:
+    """A program that ends, with all that it has started, when it is closed and when this process dies.
+
+    ``grace``: the time (s) between SIGTERM and SIGKILL. ``stdout`` and ``stderr``: as for subprocess.
+    """
 
     def __init__(
-        self, words: Sequence[str], env: Mapping[str, str], folder: Path, grace: float, mode: KillMode
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        folder: Path,
+        grace: float = 0.0,
+        mode: KillMode = "mixed",
+        stdout: int = subprocess.PIPE,
+        stderr: int = subprocess.STDOUT,
     ) -> None:
         self._control, its = socket.socketpair()
         with its:
-            self._supervisor = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", supervisor.__file__, mode, str(grace), *words],
                 env=env,
                 cwd=folder,
                 stdin=its.fileno(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stdout=stdout,
+                stderr=stderr,
                 start_new_session=True,  # only this process receives the terminal's Ctrl-C
             )
-        assert self._supervisor.stdout is not None
-        self.out = self._supervisor.stdout.fileno()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def code(self) -> int:
+        """Wait for its end. Return its exit code, or minus the signal number. Call once."""
+        report = self._control.recv(64)
+        # An empty message means that the supervisor itself was killed.
+        return int(report) if report else self.process.wait()
+
+    def close(self) -> None:
+        """Tell a program that still runs to end, and wait until nothing of it is left."""
+        self._control.close()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+class Child(Supervised):
+    """One run of a task. Its output and errors are one stream."""
+
+    def __init__(
+        self, words: Sequence[str], env: Mapping[str, str], folder: Path, grace: float, mode: KillMode
+    ) -> None:
+        super().__init__(words, env, folder, grace, mode)
+        assert self.process.stdout is not None
+        self.out = self.process.stdout.fileno()
         self.control = self._control.fileno()
         self._rest = b""
         os.set_blocking(self.out, False)
@@ -64,7 +104,7 @@ class Child:
 
     def reap(self) -> tuple[int, list[str]]:
         """Return the exit code (or minus the signal number) and the last lines. Call once ``control`` is readable."""
-        report = self._control.recv(64)
+        code = self.code()
         lines: list[str] = []
         with suppress(EOFError):
             for _ in range(_LAST):
@@ -72,15 +112,7 @@ class Child:
         if self._rest:
             lines.append(self._rest.decode(errors="replace"))
         self.close()
-        # An empty message means that the supervisor itself was killed.
-        return int(report) if report else self._supervisor.returncode, lines
-
-    def close(self) -> None:
-        """Tell a task that still runs to end, and wait until nothing of it is left."""
-        self._control.close()
-        self._supervisor.wait()
-        if self._supervisor.stdout is not None:
-            self._supervisor.stdout.close()
+        return code, lines
 
 
 def _pieces(line: bytes) -> list[bytes]:

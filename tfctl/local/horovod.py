@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfctl.errors import BadFile, PreflightFailed
+from tfctl.local.child import Supervised
 from tfctl.local.environments import Environment, Environments
 from tfctl.model import stacks
 from tfctl.model.stacks import HorovodSource, Stack
@@ -24,7 +25,6 @@ from tfctl.wording import listed
 
 #: Programs that the script needs, by the package of Debian and Ubuntu that has them.
 _PROGRAMS = {"gcc": "gcc", "g++": "g++", "make": "make"}
-_LIMIT_S = 3600
 #: Lines of the output of a failed build that are shown.
 _REPORTED = 5
 _ERROR = re.compile(r"\b(fatal )?error:|CMake Error|No space left|: \*\*\* ", re.IGNORECASE)
@@ -112,15 +112,16 @@ def _build(environment: Environment, source: HorovodSource, script: str, part: P
     work, result = part / "work", part / f"horovod-{source.version}-py3-none-any.whl"
     work.mkdir()
     given = {"ARCHIVE": str(archive), "RESULT": str(result), "TMPDIR": str(work)}
-    done = subprocess.run(
-        ["nice", "sh", "-eu", "-c", script], cwd=work, env={**os.environ, **given}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=_LIMIT_S, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    words = ["nice", "sh", "-eu", "-c", script]
+    with Supervised(words, {**os.environ, **given}, work) as started:
+        assert started.process.stdout is not None
+        output = started.process.stdout.read().decode(errors="replace")
+        code = started.code()
+    if code:
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
         errors = [line for line in lines if _ERROR.search(line)] or lines
         log = part.parent / "failed-build.log"
-        log.write_text(done.stdout, encoding="utf-8")
+        log.write_text(output, encoding="utf-8")
         raise PreflightFailed(
             f"Horovod cannot be built for {environment.stack.name}: {'; '.join(errors[-_REPORTED:])}",
             f"read the whole output: less {log}",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tfctl.errors import PreflightFailed
 from tfctl.local.cached import unwritable
+from tfctl.local.child import Supervised
 from tfctl.provision import uv
 
 #: A line such as `Downloading tensorflow-cpu (197.6MiB)`, which uv prints where it does not draw.
@@ -54,44 +55,41 @@ class Installer:
     def _piped(self, command: list[str], variables: dict[str, str]) -> tuple[int, str]:
         """Run a command and say what it downloads. Return its exit code and what it has printed."""
         lines: list[str] = []
-        with self._started(command, variables, subprocess.PIPE) as process:
-            assert process.stderr is not None
-            for line in process.stderr:
-                lines.append(line)
-                if match := _DOWNLOADING.match(line.strip()):
+        with _started(command, variables, subprocess.PIPE) as started:
+            assert started.process.stderr is not None
+            for data in started.process.stderr:
+                lines.append(data.decode(errors="replace"))
+                if match := _DOWNLOADING.match(lines[-1].strip()):
                     self._say(f"downloading {match[1]} ({match[2]} {match[3]})")
-        return process.returncode, "".join(lines)
+            return started.code(), "".join(lines)
 
     def _drawn(self, command: list[str], variables: dict[str, str]) -> tuple[int, str]:
         """Run a command on a terminal of its own, which is shown on ours up to the list of packages."""
         assert self._terminal is not None
-        ours, its = pty.openpty()
+        try:
+            ours, its = pty.openpty()
+        except OSError:  # the system has no more of them
+            return self._piped(command, variables)
         with suppress(OSError):
             size = fcntl.ioctl(self._terminal, termios.TIOCGWINSZ, b"\0" * 8)
             fcntl.ioctl(its, termios.TIOCSWINSZ, size)
-        seen, drawn = b"", 0
+        seen, drawn, over = bytearray(), 0, False
         try:
-            with self._started(command, variables, its) as process:
+            with _started(command, variables, its) as started:
                 os.close(its)
                 for data in _read(ours):
                     seen += data
-                    if b"\n" not in seen:
+                    if over or b"
+" not in seen:
                         continue
-                    place, packages = _PLACE.match(seen), _PACKAGE.search(seen)
-                    begin, end = place.end() if place else 0, packages.start() + 1 if packages else len(seen)
+                    place, packages = _PLACE.match(seen), _PACKAGE.search(seen, max(0, drawn - 20))
+                    begin = max(drawn, place.end() if place else 0)
+                    drawn, over = packages.start() + 1 if packages else len(seen), bool(packages)
                     with suppress(OSError):
-                        os.write(self._terminal, seen[max(begin, drawn) : end])
-                    drawn = end
+                        os.write(self._terminal, seen[begin:drawn])
+                return started.code(), seen.decode(errors="replace")
         finally:
             os.close(ours)
-        return process.returncode, seen.decode(errors="replace")
-
-    def _started(self, command: list[str], variables: dict[str, str], stderr: int) -> subprocess.Popen[str]:
-        # Not in the current directory, whose project may have settings of its own.
-        return subprocess.Popen(
-            command, env=variables, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=stderr, text=True, errors="replace",
-        )  # fmt: skip
 
     def _failed(self, what: str, output: str, downloads: Path) -> PreflightFailed:
         """Return the error for what uv has printed."""
@@ -110,6 +108,11 @@ class Installer:
                 f"{_INDEX}; or use the active Python if it has TensorFlow: --python active",
             )
         return PreflightFailed(f"{what} cannot be installed: {': '.join(reasons)[:1000]}", _INDEX)
+
+
+def _started(command: list[str], variables: dict[str, str], stderr: int) -> Supervised:
+    # Not in the current directory, whose project may have settings of its own.
+    return Supervised(command, variables, Path("/"), stdout=subprocess.DEVNULL, stderr=stderr)
 
 
 def _read(terminal: int) -> Iterator[bytes]:

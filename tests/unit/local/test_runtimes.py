@@ -6,6 +6,8 @@ import json
 import os
 import pty
 import re
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,6 +60,26 @@ def test_the_stack_of_the_job_file_is_installed_and_runs_the_tasks(local: Local,
     (environment,) = site.left()
     again = local.run()
     assert again.code == 0 and "install" not in again.err and site.left() == [environment]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whatever_ends_a_run_ends_its_installation_too(local: Local, site: Site, how: signal.Signals) -> None:
+    local.write(f"inventory: hosts.ini\nstack: mine\n{MIRRORED}", SCRIPT)
+    working = local.env["UV_DEFAULT_INDEX"]
+    with socket.create_server(("127.0.0.1", 0)) as index:  # it never answers
+        local.env["UV_DEFAULT_INDEX"] = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
+        running = local.begin()
+        uv, _ = index.accept()
+        with uv:
+            running.send_signal(how)
+            done = local.end(running)
+            uv.settimeout(10)
+            while uv.recv(4096):  # up to the end of the process that has asked
+                pass
+    assert done.code == (-9 if how == signal.SIGKILL else 130)
+    assert how == signal.SIGKILL or (site.left() == [] and done.err.endswith("\ntfctl: interrupted\n"))
+    local.env["UV_DEFAULT_INDEX"] = working
+    assert local.run().lines == {"worker/0": ["TensorFlow 2.15.1 in mine"]}
 
 
 def test_the_end_of_a_run_shows_its_tasks_its_output_and_the_next_command(local: Local) -> None:
