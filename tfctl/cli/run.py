@@ -75,7 +75,8 @@ def run(
     out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
     ports = user_cache_path("tfctl") / "local-ports"
     with temporary_directories() as (library, programs):
-        environments = Environments(say, sys.stderr.fileno() if sys.stderr.isatty() else None)
+        draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        environments = Environments(say, sys.stderr.fileno() if draws else None)
         chooser = Chooser(job, os.environ, lambda: _inventory(jobfile, job), environments, programs, say)
         runtimes = chooser.choose(python)
         layout = lay_out_here(job, jobfile, out, os.environ, runtimes, given)
@@ -120,7 +121,8 @@ def _report(ended: JobState, local_job: LocalJob, runtimes: Runtimes, job: JobFi
     from tfctl.cli.wait import exit_code, sentence
     from tfctl.local.advice import remedy
 
-    typer.echo(job_text(ended), err=True)
+    with suppress(OSError):  # stderr is closed
+        typer.echo(job_text(ended), err=True)
     for module, tasks in local_job.missing_modules.items():
         advice = remedy(module, runtimes[tasks[0].role], jobfile, job.requirements)
         say(Lines(f"{listed([*map(str, tasks)])} cannot import {module}", f"  {advice}"))

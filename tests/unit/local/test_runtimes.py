@@ -122,6 +122,18 @@ def test_each_role_has_its_own_stack(local: Local) -> None:
     assert done.lines == {"worker/0": ["TensorFlow 2.15.1 in mine"], "other/0": ["."]}, done.err
 
 
+@pytest.mark.parametrize(("term", "word"), [("xterm", b"\x1b[32msucceeded\x1b[0m"), ("dumb", b"  succeeded")])
+def test_the_end_of_a_run_is_coloured_on_a_terminal_that_has_colours(local: Local, term: str, word: bytes) -> None:
+    local.write("strategy: custom\ncommand: 'true'\nroles: {worker: 1}\n")
+    ours, its = pty.openpty()
+    words = [sys.executable, "-m", "tfctl", "run", "job.yaml"]
+    subprocess.run(words, cwd=local.folder, env={**local.env, "TERM": term}, stdout=its, stderr=its, timeout=60)
+    os.close(its)
+    printed = os.read(ours, 65536)
+    os.close(ours)
+    assert word in printed and b"?[" not in printed, printed
+
+
 @pytest.mark.usefixtures("site")
 def test_without_a_stack_in_the_job_file_the_inventory_names_it(local: Local) -> None:
     inventory(local, "tfctl_stack=mine\n")
