@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, cast
@@ -13,7 +14,7 @@ from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOpt
 from tfctl.cli.tables import Column, Table, rfc3339
 from tfctl.cli.times import seconds
 from tfctl.cli.which import open_fleet
-from tfctl.errors import UsageError, first_of
+from tfctl.errors import TfctlError, UsageError, first_of
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def prune(
     if cache:
         if job or job_option or keep:
             raise UsageError("--cache concerns this machine, not jobs", "omit the job and --keep")
-        return prune_cache(0.0 if every else seconds(older_than, "--older-than") or _UNUSED_S, dry_run, output)
+        return prune_cache(-math.inf if every else seconds(older_than, "--older-than") or _UNUSED_S, dry_run, output)
     if every:
         raise UsageError("--all needs --cache", "to delete attempts of all jobs, omit --all and name no job")
     age = seconds(older_than, "--older-than")
@@ -112,9 +113,16 @@ def prune_cache(age: float, dry_run: bool, output: OutputFormat) -> int:
 
     chosen = [each for each in cached.found() if time.time() - each.used >= age]
     kept: list[Cached] = []
-    if not dry_run:
-        kept = [each for each in chosen if not cached.delete(each)]
-    shown = [each for each in chosen if each not in kept]
+    left: list[Cached] = []
+    errors: list[TfctlError] = []
+    for each in [] if dry_run else chosen:
+        try:
+            if not cached.delete(each):
+                kept.append(each)
+        except TfctlError as failed:
+            left.append(each)
+            errors.append(failed)
+    shown = [each for each in chosen if each not in (*kept, *left)]
     total = sum(each.mib for each in shown)
     if output is OutputFormat.json:
         found: PrunedCacheObject = {
@@ -128,11 +136,13 @@ def prune_cache(age: float, dry_run: bool, output: OutputFormat) -> int:
     if not shown:
         say(
             f"there is nothing to delete in {cached.folder()}"
-            + ("; --all deletes what was used recently" if age else "")
+            + ("; --all deletes what was used recently" if age > 0 else "")
         )
     else:
         say(f"{_size(total)} would be deleted" if dry_run else f"deleted {_size(total)}")
-    return 0
+    for error in errors:
+        say_error(error)
+    return first_of(error.exit for error in errors)
 
 
 def _require_consent(chosen: list[Attempt]) -> None:

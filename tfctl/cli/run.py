@@ -59,9 +59,8 @@ def run(
     Exit code: 0 the job succeeded, 100 it failed, 101 the program that read the logs exited first, 8 the stack cannot
     be installed, 130 Ctrl-C.
     """
-    from platformdirs import user_cache_path
-
     from tfctl.jobs import check, code
+    from tfctl.local import cached
     from tfctl.local.environment import temporary_directories
     from tfctl.local.environments import Environments
     from tfctl.local.place import lay_out_here, place
@@ -73,7 +72,7 @@ def run(
     given = variables.external(env or (), os.environ).given
     job = load.load(jobfile)
     out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
-    ports = user_cache_path("tfctl") / "local-ports"
+    ports = cached.folder().with_name("local-ports")
     with temporary_directories() as (library, programs):
         draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         environments = Environments(say, sys.stderr.fileno() if draws else None)

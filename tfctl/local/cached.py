@@ -28,11 +28,20 @@ MARKER = ".tfctl-run"
 KINDS = ("stacks", "requirements", "horovod")
 DOWNLOADS = "downloads"
 _AGAIN_S = 0.5
+_OTHER = "set XDG_CACHE_HOME to another directory"
 
 
 def folder() -> Path:
-    """Return the directory in the user's cache that contains everything that local runs keep."""
-    return cache() / "run"
+    """Return the directory in the user's cache that contains everything that local runs keep. Raise PreflightFailed."""
+    try:
+        return cache() / "run"
+    except RuntimeError:
+        raise PreflightFailed("this user has no home directory", _OTHER) from None
+
+
+def is_complete(path: Path) -> bool:
+    """Return whether a directory of the store has been filled. One that cannot be looked at has not."""
+    return os.access(path / MARKER, os.F_OK)
 
 
 class Store:
@@ -48,7 +57,7 @@ class Store:
         name: str,
         doing: str,
         make: Callable[[Path], None],
-        complete: Callable[[Path], bool] = lambda path: (path / MARKER).exists(),
+        complete: Callable[[Path], bool] = is_complete,
     ) -> Path:
         """Return a directory of the store. If it is not complete, let ``make`` fill a new one, which becomes it.
 
@@ -56,22 +65,21 @@ class Store:
         the cache cannot be written.
         """
         path = folder() / kind / name
+        if os.pathsep in str(path):
+            raise PreflightFailed(f"{folder()}: PATH can have no directory with a {os.pathsep} in its name", _OTHER)
         lock = _lock_of(path, needed=not complete(path))
         if lock >= 0:
             self._held.append(lock)
         waits = False
-        try:
-            while not complete(path):
-                if _is_free(lock):
+        while not (complete(path) and _share(lock, path) and complete(path)):
+            if _is_free(lock, path):
+                if not complete(path):
                     _fill(path, make)
-                else:
-                    if not waits:
-                        self._say(f"another tfctl run {doing}: waiting for it")
-                    waits = True
-                    time.sleep(_AGAIN_S)
-        finally:
-            if lock >= 0:
-                fcntl.flock(lock, fcntl.LOCK_SH)
+            else:
+                if not waits:
+                    self._say(f"another tfctl run {doing}: waiting for it")
+                waits = True
+                time.sleep(_AGAIN_S)
         _touch(path)
         return path
 
@@ -84,8 +92,8 @@ class Store:
         """Return the directory of the cache of uv, once a process that deletes it has done so."""
         path = folder() / DOWNLOADS
         lock = _lock_of(path, needed=True)
-        fcntl.flock(lock, fcntl.LOCK_SH)
         self._held.append(lock)
+        _share(lock, path)
         with writing(path):
             path.mkdir(exist_ok=True)
         _touch(path)
@@ -104,22 +112,27 @@ class Cached:
 
 
 def found() -> list[Cached]:
-    """Return all directories of the store, the environments first, and last the downloads."""
+    """Return all directories of the store, with those that are not complete: the environments first, and last the
+    downloads. What tfctl has not made is not among them, and neither are links."""
     counted: set[tuple[int, int]] = set()
-    paths = [path for kind in KINDS for path in sorted((folder() / kind).glob("*")) if path.is_dir()]
-    downloads = folder() / DOWNLOADS
-    return [_described(path, counted) for path in [*paths, *([downloads] if downloads.is_dir() else [])]]
+    paths = [path for kind in KINDS for path in sorted((folder() / kind).glob("*"))]
+    paths += [folder() / DOWNLOADS, _part_of(folder() / DOWNLOADS)]
+    ours = [path for path in paths if path.is_dir() and not path.is_symlink()]
+    return [_described(path, counted) for path in ours if is_complete(path) or _part_of(path) == path]
 
 
 def delete(cached: Cached) -> bool:
     """Delete a directory unless a run uses it. Return whether it is gone. Raise PreflightFailed."""
-    lock = _lock_of(cached.path, needed=True)
+    path, part = cached.path, _part_of(cached.path)
+    lock = _lock_of(path, needed=True)
     try:
-        if not _is_free(lock):
+        if not _is_free(lock, path):
             return False
-        with writing(cached.path):
-            (cached.path / MARKER).unlink(missing_ok=True)  # it is not complete any more
-            shutil.rmtree(cached.path)
+        with writing(path), suppress(FileNotFoundError):  # another process has deleted it
+            if path != part:
+                shutil.rmtree(part, ignore_errors=True)
+                path.rename(part)  # if the deletion is interrupted, nobody takes the rest for complete
+            shutil.rmtree(part)
     finally:
         os.close(lock)
     return True
@@ -130,18 +143,19 @@ def writing(place: Path) -> Iterator[None]:
     """Report an error of the file system in the block as PreflightFailed."""
     try:
         yield
+    except BlockingIOError:  # a lock that another process has
+        raise
     except OSError as error:
         raise _reported(place, error) from None
 
 
 def unwritable(place: Path, why: str, full: bool) -> PreflightFailed:
     """Return the error for a cache that cannot be written."""
-    other = "set XDG_CACHE_HOME to another directory"
     if full:
         return PreflightFailed(
-            f"{place}: no space left", f"delete what runs have installed: tfctl prune --cache --all; or {other}"
+            f"{place}: no space left", f"delete what runs have installed: tfctl prune --cache --all; or {_OTHER}"
         )
-    return PreflightFailed(f"{place}: cannot be written: {why}", other)
+    return PreflightFailed(f"{place}: cannot be written: {why}", _OTHER)
 
 
 def _reported(place: Path, error: OSError) -> PreflightFailed:
@@ -150,7 +164,7 @@ def _reported(place: Path, error: OSError) -> PreflightFailed:
 
 def _fill(path: Path, make: Callable[[Path], None]) -> None:
     """Let ``make`` fill a new directory, which becomes ``path``; delete it if that fails."""
-    part = path.with_name(f".{path.name}.part")
+    part = _part_of(path)
     shutil.rmtree(part, ignore_errors=True)  # what a killed run has left
     try:
         with writing(path.parent):
@@ -162,10 +176,19 @@ def _fill(path: Path, make: Callable[[Path], None]) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
+def _part_of(path: Path) -> Path:
+    """Return where a directory is while it is being made or deleted; ``path`` itself if that is such a place."""
+    return path.with_name(f".{_name_of(path)}.part")
+
+
+def _name_of(path: Path) -> str:
+    return path.name.removeprefix(".").removesuffix(".part")
+
+
 def _lock_of(path: Path, needed: bool) -> int:
     """Return the descriptor of the lock file of a directory. -1 if there can be none and it is not ``needed``: a cache
     that is read-only is not pruned either."""
-    lock = path.with_name(f".{path.name}.lock")
+    lock = path.with_name(f".{_name_of(path)}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -175,12 +198,22 @@ def _lock_of(path: Path, needed: bool) -> int:
         raise _reported(path.parent, error) from None
 
 
-def _is_free(lock: int) -> bool:
-    """Return whether this process has the lock alone now."""
+def _is_free(lock: int, path: Path) -> bool:
+    """Return whether this process has the lock alone now. Raise PreflightFailed if the file system has no locks."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with writing(path.parent):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    return True
+
+
+def _share(lock: int, path: Path) -> bool:
+    """Have the lock together with others, once a process that has it alone is ready. Return True, also if
+    there is no lock."""
+    with writing(path.parent):
+        if lock >= 0:
+            fcntl.flock(lock, fcntl.LOCK_SH)
     return True
 
 
@@ -192,7 +225,10 @@ def _touch(path: Path) -> None:
 def _described(path: Path, counted: set[tuple[int, int]]) -> Cached:
     """``counted``: the files that have been counted: downloads and environments share most of theirs."""
     marker = path / MARKER
-    used = (marker if marker.exists() else path).stat().st_mtime
+    used = 0.0
+    for each in (path, marker):
+        with suppress(OSError):  # another process deletes it
+            used = each.stat().st_mtime
     return Cached(path, str(path.relative_to(folder())), _size(path, counted) // 2**20, used)
 
 

@@ -158,7 +158,7 @@ def _folder(stack: Stack, edition: str, python: str) -> Path:
 
 def _usable(path: Path) -> bool:
     """Return whether an environment is complete, and the Python that it was made with is still there."""
-    return (path / cached.MARKER).exists() and os.access(path / "bin/python", os.X_OK)
+    return cached.is_complete(path) and os.access(path / "bin/python", os.X_OK)
 
 
 def _import(new: Environment) -> None:

@@ -9,7 +9,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
@@ -34,15 +34,18 @@ def free_ports(count: int, within: tuple[int, int], locks: Path) -> Iterator[tup
     """Yield the lowest ``count`` free ports, or fewer, and reserve them against this user's other local runs.
 
     A reservation bridges the seconds that TensorFlow takes to import, between choosing a port and using it. It is a
-    lock on the byte of the file ``locks`` whose offset is the port number.
+    lock on the byte of the file ``locks`` whose offset is the port number. If that cannot be written, none is reserved.
     """
-    locks.parent.mkdir(parents=True, exist_ok=True)
     found: list[int] = []
-    with locks.open("w") as file:
+    with ExitStack() as stack:
+        file = -1
+        with suppress(OSError):
+            locks.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(locks.open("w")).fileno()
         for port in range(within[0], within[1] + 1):
             if len(found) == count:
                 break
-            if _lock(file.fileno(), port) and _is_free(port):
+            if (file < 0 or _lock(file, port)) and _is_free(port):
                 found.append(port)
         yield tuple(found)
 

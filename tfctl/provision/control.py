@@ -15,10 +15,13 @@ from tfctl.model import stacks
 
 
 def cache() -> Path:
-    """Return tfctl's directory in the user's cache. It is the one of platformdirs, which an Ansible may lack."""
+    """Return tfctl's directory in the user's cache: the one of platformdirs, which an Ansible may lack, but a relative
+    path in XDG_CACHE_HOME is invalid and ignored (XDG Base Directory Specification). Raise RuntimeError without a home.
+    """
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "tfctl"
-    return Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache") / "tfctl"
+    given = Path(os.environ.get("XDG_CACHE_HOME", "").strip())
+    return (given if given.is_absolute() else Path.home() / ".cache") / "tfctl"
 
 
 #: By their names for the lookup plugin tfctl_control.

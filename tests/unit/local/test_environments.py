@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pty
 import subprocess
@@ -251,6 +252,97 @@ def test_prune_keeps_what_a_run_uses(site: Site, capsys: pytest.CaptureFixture[s
     assert site.left() == [] and not (site.cache / "tfctl/run/downloads").exists()
     assert run(["prune", "--cache", "--all"]) == 0
     assert "there is nothing to delete" in capsys.readouterr().err
+
+
+def test_prune_leaves_alone_what_is_being_installed_and_frees_what_an_interrupted_run_has_left(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = site.cache / "tfctl/run/stacks/.one.part"
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        assert run(["prune", "--cache", "--all"]) == 0
+        assert "kept: a run uses stacks/.one.part\n" in capsys.readouterr().err
+
+    store = cached.Store(lambda _: None)
+    assert store.take("stacks", "one", "installs one", make).is_dir()
+    store.release()
+    (part / "bin").mkdir(parents=True)
+    future = time.time() + 86400
+    os.utime(part, (future, future))
+    assert run(["prune", "--cache", "--all"]) == 0
+    assert site.left() == []
+
+
+def test_prune_deletes_nothing_that_tfctl_has_not_made(site: Site) -> None:
+    elsewhere, stacks = site.folder / "elsewhere", site.cache / "tfctl/run/stacks"
+    for folder in (elsewhere, stacks / "notes"):
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    (elsewhere / cached.MARKER).touch()
+    (stacks / "link").symlink_to(elsewhere)
+    (stacks / ".two.part").symlink_to(elsewhere)
+    (stacks.parent / "downloads").symlink_to(elsewhere)
+    assert run(["prune", "--cache", "--all"]) == 0
+    assert {path.name for path in elsewhere.iterdir()} == {"file", cached.MARKER}
+    assert (stacks / "notes/file").exists() and (stacks / "link").is_symlink()
+
+
+def test_prune_goes_on_after_what_cannot_be_deleted(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    store = cached.Store(lambda _: None)
+    for name in ("one", "two"):
+        store.take("stacks", name, "", lambda part: part.mkdir())
+    store.release()
+    lock = site.cache / "tfctl/run/stacks/.one.lock"
+    lock.unlink()
+    lock.mkdir()
+    assert run(["prune", "--cache", "--all"]) == 8
+    captured = capsys.readouterr()
+    assert "stacks/two" in captured.out and "stacks/one" not in captured.out
+    assert "stacks: cannot be written: Is a directory" in captured.err
+    assert site.left() == ["one"]
+
+
+@pytest.mark.usefixtures("site")
+def test_what_is_deleted_while_a_run_looks_at_it_is_made_anew() -> None:
+    """The first look of the second run is before the deletion, of which it waits for the end."""
+    store, looks = cached.Store(lambda _: None), list[bool]()
+    store.take("stacks", "one", "", lambda part: part.mkdir())
+    store.release()
+
+    def complete(path: Path) -> bool:
+        looks.append(cached.is_complete(path))
+        if len(looks) == 2:
+            (each,) = cached.found()
+            assert cached.delete(each)
+        return looks[-1]
+
+    assert cached.is_complete(store.take("stacks", "one", "", lambda part: part.mkdir(), complete))
+
+
+def test_a_file_system_without_locks_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", without)
+    assert "tfctl/run/stacks: cannot be written: No locks available" in refused(site)
+
+
+@pytest.mark.parametrize(
+    ("cache", "said"),
+    [("a:b", "a:b/tfctl/run: PATH can have no directory with a :"), ("a" * 300, "File name too long")],
+)
+def test_a_cache_whose_path_does_not_do_is_named(
+    site: Site, cache: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(site.folder / cache))
+    assert said in refused(site)
+
+
+def test_a_relative_path_is_no_cache(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", str(site.folder))
+    assert made(site, []).path.is_relative_to(site.folder / ".cache/tfctl/run/stacks")
 
 
 @pytest.mark.parametrize(
