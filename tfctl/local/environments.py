@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tfctl.errors import PreflightFailed
 from tfctl.local import cached
-from tfctl.local.installer import Installer
+from tfctl.local.installer import Installer, variables_of
 from tfctl.model.stacks import Stack
 from tfctl.provision import locks, requirements, uv
 from tfctl.wording import listed
@@ -138,7 +138,8 @@ class Environments:
 def python_of(version: str) -> str:
     """Return the path of a CPython of this machine outside of environments, or "" if there is none."""
     words = [uv.program(), "python", "find", "--no-python-downloads", "--system", "--no-project", f"cpython@{version}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    variables = variables_of(os.environ)
+    done = subprocess.run(words, env=variables, cwd="/", capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -165,11 +166,15 @@ def _import(new: Environment) -> None:
     """Raise PreflightFailed if a module of the stack cannot be imported, for example on an old processor."""
     words = [str(new.interpreter), "-I", "-c", _PROBE, *new.stack.imports]
     variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        words, env=variables, capture_output=True, text=True, errors="replace", timeout=_IMPORT_LIMIT_S
-    )
-    if done.returncode:
-        last = done.stderr.strip().rpartition("\n")[2] or f"Python exited with code {done.returncode}"
+    try:
+        done = subprocess.run(
+            words, env=variables, capture_output=True, text=True, errors="replace", timeout=_IMPORT_LIMIT_S
+        )
+        code, printed = done.returncode, done.stderr.strip()
+    except subprocess.TimeoutExpired:
+        code, printed = 1, f"it has not ended after {_IMPORT_LIMIT_S} s"
+    if code:
+        last = printed.rpartition("\n")[2] or f"Python exited with code {code}"
         raise PreflightFailed(
             f"{new.stack.name} does not work on this machine: importing {listed([*new.stack.imports])} fails: {last}",
             "use another stack (tfctl stacks lists them), or the active Python if it has TensorFlow: --python active",

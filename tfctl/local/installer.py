@@ -8,7 +8,7 @@ import pty
 import re
 import subprocess
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,12 +22,20 @@ _DOWNLOADING = re.compile(r"^Downloading (\S+) \(([\d.]+)\s?([KMG]iB)\)$")
 #: A line that names the directory of an environment that is not finished, and the first one of the list of packages.
 _PLACE = re.compile(rb".*environment at: .*\n")
 _PACKAGE = re.compile(rb"\n(?:\x1b\[\d*m)* (?:\x1b\[\d*m)*\+")
+#: A user's name and password in a URL.
+_SECRET = re.compile(r"//[^@/\s]*@")
 #: What can be wrong, by what uv prints.
 _NO_SPACE = re.compile(r"No space left|os error 28|Disk quota exceeded", re.IGNORECASE)
 _NO_RIGHTS = re.compile(r"Read-only file system|Permission denied", re.IGNORECASE)
 _NO_NETWORK = re.compile(
     r"error sending request|Failed to (?:fetch|download)|dns error|error trying to connect|timed out|"
     r"[Nn]etwork connectivity is disabled|operation timed out",
+)
+#: Variables of uv that change what is installed, and where: lock files say what, and tfctl where. Links into the cache
+#: of uv would break when that is deleted.
+_CHANGES = re.compile(
+    "UV_(?:(?:BUILD_)?CONSTRAINT|OVERRIDE|EXCLUDE(?:_NEWER.*)?|NO_VERIFY_HASHES|TARGET|PREFIX|DRY_RUN|VENV_.*|LINK_MODE|"
+    "TORCH_BACKEND|PROJECT|WORKING_DIR(?:ECTORY)?|RESOLUTION|PRERELEASE|NO_BINARY.*|NO_BUILD.*|PYTHON|SYSTEM_PYTHON)"
 )
 _INDEX = "check the network, the proxy and pip's index (python -m pip config list), then run it again"
 
@@ -43,8 +51,11 @@ class Installer:
     def run(self, *words: str, what: str) -> None:
         """Run uv with pip's settings. Raise PreflightFailed if it fails. ``what``: what it is to install."""
         if self._settings is None:
-            self._settings = uv.settings()
-            self._settings[0].setdefault("UV_CACHE_DIR", str(self._downloads()))
+            given, options = uv.settings()
+            made = variables_of(given)
+            if "UV_CACHE_DIR" not in made:
+                made["UV_CACHE_DIR"] = str(self._downloads())
+            self._settings = made, options
         variables, options = self._settings
         command = [uv.program(), *words, *(options if words[0] == "pip" else ())]
         shown = self._piped if self._terminal is None else self._drawn
@@ -93,6 +104,7 @@ class Installer:
 
     def _failed(self, what: str, output: str, downloads: Path) -> PreflightFailed:
         """Return the error for what uv has printed."""
+        output = _SECRET.sub("//", output)
         errors = re.split(r"^\s*(?:error|cause|Caused by|├─▶|╰─▶|\u00d7):?\s*", uv.lines_of(output), flags=re.MULTILINE)
         reasons = [uv.message_of(reason) for reason in errors[1:]] or [uv.message_of(output)[-500:]]
         text = " ".join(reasons)
@@ -102,12 +114,24 @@ class Installer:
             return unwritable(downloads.parent, match[0], full=False)
         if _NO_NETWORK.search(text):
             url = re.search(r"https?://[^\s)`]+", text)
-            where = re.sub(r"//[^@/]*@", "//", url[0]) if url else "the package index"
+            where = url[0] if url else "the package index"
             return PreflightFailed(
                 f"{what} cannot be downloaded from {where}: {reasons[-1]}",
                 f"{_INDEX}; or use the active Python if it has TensorFlow: --python active",
             )
         return PreflightFailed(f"{what} cannot be installed: {': '.join(reasons)[:1000]}", _INDEX)
+
+
+def variables_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which uv runs: those that are set, without those of uv that tfctl cannot use."""
+    found = {
+        name: value
+        for name, value in environ.items()
+        if not (name.startswith("UV_") and not value) and not _CHANGES.fullmatch(name)
+    }
+    if "UV_CACHE_DIR" in found:  # uv runs in another directory
+        found["UV_CACHE_DIR"] = str(Path(found["UV_CACHE_DIR"]).absolute())
+    return found
 
 
 def _started(command: list[str], variables: dict[str, str], stderr: int) -> Supervised:

@@ -44,7 +44,9 @@ def settings(index: str = "") -> tuple[dict[str, str], list[str]]:
     Variables of uv that are set keep their values. ``index``: the package index, in place of that of the settings.
     """
     words = [sys.executable, "-m", "pip", "config", "list"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    # Not a file such as pip.py in the current directory.
+    safe = {**os.environ, "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(words, env=safe, capture_output=True, text=True, timeout=60, check=False)
     return of_pip(done.stdout, os.environ, index)
 
 

@@ -155,6 +155,38 @@ def test_a_wheel_with_another_hash_is_not_installed(site: Site) -> None:
     assert site.left() == []
 
 
+def test_variables_of_uv_do_not_change_what_is_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OVERRIDE", "CONSTRAINT", "PROJECT", "WORKING_DIR", "TARGET"):
+        monkeypatch.setenv(f"UV_{name}", "/nowhere")
+    monkeypatch.setenv("UV_VENV_SEED", "1")
+    monkeypatch.setenv("UV_LINK_MODE", "symlink")
+    monkeypatch.setenv("UV_EXCLUDE_NEWER", "2015-01-01")
+    monkeypatch.setenv("UV_CACHE_DIR", "")
+    environment = made(site, [])
+    assert not [path for path in environment.path.rglob("site-packages/tensorflow/*") if path.is_symlink()]
+
+
+def test_a_password_in_a_setting_is_not_shown(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://user:secret@")
+    assert "secret" not in refused(site)
+
+
+def test_modules_in_the_current_directory_are_not_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site.folder / "pip.py").write_text("open('ran', 'w')")
+    (site.folder / "uv.toml").write_text("not toml")
+    monkeypatch.chdir(site.folder)
+    made(site, [])
+    assert not (site.folder / "ran").exists()
+
+
+def test_a_stack_that_takes_too_long_to_import_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfctl.local.environments._IMPORT_LIMIT_S", 0.2)
+    site.wheel = wheel(site.wheels, "tensorflow_cpu", "2.15.1", modules={
+        "tensorflow/__init__.py": "import time\ntime.sleep(20)\n",
+    })  # fmt: skip
+    assert "importing tensorflow fails: it has not ended after 0.2 s" in refused(site)
+
+
 def test_a_stack_that_cannot_be_imported_is_not_kept(site: Site) -> None:
     site.wheel = wheel(site.wheels, "tensorflow_cpu", "2.15.1", modules={
         "tensorflow/__init__.py": "raise ImportError('no AVX here')\n",
