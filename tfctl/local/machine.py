@@ -169,7 +169,9 @@ def _active_python(environ: Mapping[str, str]) -> _Python:
 def _output_of(words: list[str], environ: Mapping[str, str]) -> str:
     """Return a program's output; empty if it is missing or fails."""
     try:
-        done = subprocess.run(words, env=dict(environ), capture_output=True, text=True, timeout=_TIMEOUT_S)
+        done = subprocess.run(
+            words, env=dict(environ), capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout if done.returncode == 0 else ""

@@ -134,13 +134,17 @@ class LocalJob:
 
     def _give_up(self) -> None:
         """Start no task again that always fails at once, by the rule for hosts."""
-        waiting = [task for task in self._tasks if task.due is not None and task.fails_at_once and not task.stopped]
-        names = judge.to_give_up([task.status() for task in self._tasks]) if waiting else []
+        names = self._hopeless()
         for task in self._tasks:
             if task.name in names and not task.given_up:
                 task.give_up()
                 how = f"twice in the same way within {wire.AT_ONCE_S:.0f} s of its start"
                 self._say(f"{task.task} has failed {how}: it is not started again")
+
+    def _hopeless(self) -> list[tuple[str, int]]:
+        """Return the tasks that are not to be started again."""
+        waiting = [task for task in self._tasks if task.due is not None and task.fails_at_once and not task.stopped]
+        return judge.to_give_up([task.status() for task in self._tasks]) if waiting else []
 
     def _start(self, task: LocalTask) -> None:
         child = task.start(self._code)
@@ -159,7 +163,7 @@ class LocalJob:
         if code and not task.stopped and not found.ended:
             how = f"exit code {code}" if code > 0 else wire.signal_name(-code)
             again = f"; restart in {RESTART_S:.0f} s ({task.restarts} of {task.layout.rules.max_restarts})"
-            self._say(f"{task.task} failed with {how}{again if task.due else ''}")
+            self._say(f"{task.task} failed with {how}{again if task.due and task.name not in self._hopeless() else ''}")
         return lines
 
     def _kill(self) -> None:

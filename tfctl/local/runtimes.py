@@ -142,7 +142,7 @@ class Chooser:
         """Return a directory whose `python` is the given one, or none for the active Python."""
         if python == ACTIVE:
             return ()
-        path = Path(python).expanduser().absolute()
+        path = Path(os.path.expanduser(python)).absolute()  # noqa: PTH111  # the other one fails for unknown users
         if path.is_dir():
             path = path / "bin/python"
         if not (path.is_file() and os.access(path, os.X_OK)):

@@ -94,6 +94,8 @@ class LocalTask:
 
     def note(self, line: str) -> None:
         """Take note of a line that it has printed."""
+        if line.startswith("Traceback (most recent call last)"):
+            self.missing = ""  # it has gone on after what it could not import before
         self.missing = missing_module(line) or self.missing
 
     def end(self) -> None:

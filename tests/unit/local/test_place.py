@@ -192,3 +192,9 @@ def test_a_port_in_use_is_skipped(tmp_path: Path) -> None:
             assert found == ()
     with machine.free_ports(1, (port, port), tmp_path / "ports") as found:
         assert found == (port,)
+
+
+def test_ports_are_found_without_a_cache_that_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with machine.free_ports(2, (20000, 29999), tmp_path / "cache/local-ports") as ports:
+        assert len(ports) == 2

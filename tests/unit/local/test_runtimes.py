@@ -174,8 +174,22 @@ def test_another_python_runs_the_tasks_on_request(local: Local) -> None:
     (local.folder / "venv/bin").mkdir(parents=True)
     (local.folder / "venv/bin/python").symlink_to(sys.executable)
     assert local.run("--python", "venv").lines == {"worker/0": ["0"]}
-    done = local.run("--python", "nowhere/python")
-    assert done.code == 2 and "--python: nowhere/python is not a program" in done.err
+    for python in ("nowhere/python", "~no-such-user/python"):
+        done = local.run("--python", python)
+        assert done.code == 2 and f"--python: {python} is not a program" in done.err
+
+
+def test_a_python_that_prints_noise_is_used(local: Local) -> None:
+    local.write(f"stack: none\n{MIRRORED}", "print('ran')")
+    (local.folder / "bin/python").write_text(f"#!/bin/sh\nprintf '\\377\\n'\nexec {sys.executable} -S \"$@\"\n")
+    assert local.run("--python", "active").lines == {"worker/0": ["\ufffd", "ran"]}
+
+
+def test_only_the_last_traceback_tells_what_cannot_be_imported(local: Local) -> None:
+    script = "import traceback\ntry: import cv2\nexcept ImportError: traceback.print_exc()\nopen('none.csv')\n"
+    local.write(f"stack: none\npolicy: {{max_restarts: 0}}\n{MIRRORED}", script)
+    done = local.run()
+    assert done.code == 100 and "cannot import" not in done.err
 
 
 def test_a_machine_without_stacks_uses_the_active_python_and_says_so(
@@ -213,6 +227,7 @@ def test_a_task_that_fails_at_once_twice_in_the_same_way_is_not_started_again(lo
     local.write(f"stack: none\n{MIRRORED}", "print('begun'); raise SystemExit(7)")
     done = local.run()
     assert (done.code, done.lines) == (100, {"worker/0": ["begun", "begun"]})
+    assert "(2 of 3)" not in done.err
     assert "worker/0 has failed twice in the same way within 10 s of its start: it is not started again" in done.err
     assert "worker/0 on localhost failed with exit code 7 twice within 10 s of its start" in done.err
 
