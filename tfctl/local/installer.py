@@ -90,8 +90,7 @@ class Installer:
                 os.close(its)
                 for data in _read(ours):
                     seen += data
-                    if over or b"
-" not in seen:
+                    if over or b"\n" not in seen:
                         continue
                     place, packages = _PLACE.match(seen), _PACKAGE.search(seen, max(0, drawn - 20))
                     begin = max(drawn, place.end() if place else 0)

@@ -294,7 +294,7 @@ def test_prune_leaves_alone_what_is_being_installed_and_frees_what_an_interrupte
     def make(path: Path) -> None:
         path.mkdir()
         assert run(["prune", "--cache", "--all"]) == 0
-        assert "kept: a run uses stacks/.one.part\n" in capsys.readouterr().err
+        assert "kept: stacks/.one.part, which a run is using\n" in capsys.readouterr().err
 
     store = cached.Store(lambda _: None)
     assert store.take("stacks", "one", "installs one", make).is_dir()
