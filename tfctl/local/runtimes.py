@@ -7,10 +7,11 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfctl.errors import BadFile, UsageError
+from tfctl.errors import BadFile, Exit, PreflightFailed, TfctlError, UsageError
 from tfctl.jobs.new_job import STACK
 from tfctl.local import horovod, machine
 from tfctl.local.environments import Environment, Environments, python_of
@@ -91,7 +92,12 @@ class Chooser:
         """
         if self._lacks_stack:
             raise UsageError(f"{self._job.name} names no stack, and the active Python has no TensorFlow", _ADD)
-        made = {name: self._made(stack) for name, stack in _to_make(chosen).items()}
+        try:
+            made = {name: self._made(stack) for name, stack in _to_make(chosen).items()}
+        except TfctlError as error:
+            if error.exit is not Exit.FAILED:
+                raise
+            raise PreflightFailed(error.message, error.remedy) from None  # uv is missing, or cannot resolve anything
         return {role: made.get(runtime.name, runtime) for role, runtime in chosen.items()}
 
     def _stacks(self) -> dict[str, Stack | None]:
@@ -160,7 +166,9 @@ def stack_here(strategy: Strategy) -> str:
     known = [stack for stack in stacks.load().values() if not strategy.lacking(stack)]
     newest_first = [stack for stack in reversed(known) if stack.horovod or not strategy.needs_horovod]
     order = sorted(newest_first, key=lambda stack: stack.name != STACK)
-    return next((stack.name for stack in order if any(map(python_of, stack.pythons))), STACK)
+    with suppress(TfctlError):  # uv is missing
+        return next((stack.name for stack in order if any(map(python_of, stack.pythons))), STACK)
+    return STACK
 
 
 def _to_make(chosen: Runtimes) -> dict[str, Stack]:

@@ -17,6 +17,7 @@ from package_index import serving
 
 from tests.unit.local.local_run import Local
 from tests.unit.local.small_stack import Site
+from tfctl.cli import main
 
 #: Prints what a task runs with.
 SCRIPT = """
@@ -205,6 +206,33 @@ def test_a_machine_without_stacks_uses_the_active_python_and_says_so(
 def test_options_that_were_required_before_are_still_accepted(local: Local) -> None:
     local.write("strategy: custom\ncommand: 'true'\nroles: {worker: 1}\n")
     assert local.run("--local").code == 0
+
+
+def test_without_uv_a_stack_cannot_be_installed_but_a_job_can_be_written(
+    local: Local, site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local.write(f"stack: tf2.15\n{MIRRORED}", SCRIPT)
+    (local.folder / "tfctl-env").mkdir()
+    monkeypatch.setattr(sys, "executable", str(local.folder / "tfctl-env/python"))
+    local.env["PATH"] = f"{local.folder}/bin:/usr/bin:/bin"
+    done = local.run()
+    assert (done.code, done.out) == (8, "")
+    assert "uv is not installed on this machine\n  → install it: pip install uv" in done.err
+    assert site.left() == []
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main.run(["init", str(local.folder / "new"), "-s", "mirrored"]) == 0
+    assert "stack: tf2.15" in (local.folder / "new/job.yaml").read_text()
+    capsys.readouterr()
+
+
+def test_requirements_that_cannot_be_resolved_without_an_index_are_no_fault_of_the_job_file(
+    local: Local, site: Site
+) -> None:
+    local.write(f"inventory: hosts.ini\nstack: mine\nrequirements: requirements.txt\n{MIRRORED}", SCRIPT)
+    (local.folder / "requirements.txt").write_text("frames\n")
+    local.env |= {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0", "UV_OFFLINE": ""}
+    site.stack()
+    assert local.run().code == 8
 
 
 @pytest.mark.usefixtures("site")
