@@ -23,8 +23,8 @@ from tfctl.provision.ansible import data_dir
 from tfctl.provision.control import cache
 from tfctl.wording import listed
 
-#: Programs that the script needs, by the package of Debian and Ubuntu that has them.
-_PROGRAMS = {"gcc": "gcc", "g++": "g++", "make": "make"}
+#: Programs that the script needs, each in a package of its name on Debian and Ubuntu.
+_PROGRAMS = ("gcc", "g++", "make")
 #: Lines of the output of a failed build that are shown.
 _REPORTED = 5
 _ERROR = re.compile(r"\b(fatal )?error:|CMake Error|No space left|: \*\*\* ", re.IGNORECASE)
@@ -40,13 +40,8 @@ def built_for(environment: Environment, environments: Environments, say: Callabl
             f"no release of Horovod builds for {stack.name}", f"set `stack:` in the job file to {listed(fitting, 'or')}"
         )
     script = _script(environment, source)
-    made_of = [
-        environment.path.name,
-        source.version,
-        source.sha256,
-        script,
-        stack.build_lock(environment.python).read_text(),
-    ]
+    tools = stack.build_lock(environment.python).read_text()
+    made_of = [environment.path.name, source.version, source.sha256, script, tools]
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
 
     def make(part: Path) -> None:
@@ -82,11 +77,10 @@ def _require_compiler(stack: Stack) -> None:
     """Raise PreflightFailed if this machine lacks what the script needs."""
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
-        packages = " ".join(_PROGRAMS[name] for name in missing)
         raise PreflightFailed(
             f"Horovod has to be built for {stack.name}, and this machine has no {listed(missing, 'or')}",
-            f"install {'them' if missing[1:] else 'it'} (on Debian and Ubuntu: sudo apt-get install {packages}); or "
-            "try another strategy, which needs no compiler",
+            f"install {'them' if missing[1:] else 'it'} (on Debian and Ubuntu: sudo apt-get install "
+            f"{' '.join(missing)}); or try another strategy, which needs no compiler",
         )
     shown = subprocess.run(["g++", "-dumpversion"], capture_output=True, text=True, check=False).stdout
     version = re.match(r"\d+", shown)

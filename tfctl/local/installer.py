@@ -29,7 +29,7 @@ _NO_SPACE = re.compile(r"No space left|os error 28|Disk quota exceeded", re.IGNO
 _NO_RIGHTS = re.compile(r"Read-only file system|Permission denied", re.IGNORECASE)
 _NO_NETWORK = re.compile(
     r"error sending request|Failed to (?:fetch|download)|dns error|error trying to connect|timed out|"
-    r"[Nn]etwork connectivity is disabled|operation timed out",
+    r"[Nn]etwork connectivity is disabled",
 )
 #: Variables of uv that change what is installed, and where: lock files say what, and tfctl where. Links into the cache
 #: of uv would break when that is deleted.

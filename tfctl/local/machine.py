@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tfctl.errors import BadFile, PreflightFailed
 from tfctl.model import stacks
 from tfctl.model.stacks import Stack
+from tfctl.provision.decide.cards import numbers
 
 _TIMEOUT_S = 20
 #: Prints the name → version of every package that a Python has, as JSON.
@@ -102,11 +103,6 @@ def _gpus(environ: Mapping[str, str]) -> list[Gpu]:
     shown = _output_of(["nvidia-smi", "--query-gpu=compute_cap,driver_version", "--format=csv,noheader"], environ)
     rows = [[cell.strip() for cell in line.split(",")] for line in shown.splitlines()]
     return [Gpu(*row) for row in rows if len(row) == 2 and numbers(row[0])]
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as a tuple of numbers, for comparisons."""
-    return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def python_stack(environ: Mapping[str, str]) -> Stack | None:

@@ -80,8 +80,8 @@ class Chooser:
                 python = ACTIVE
         if python != OWN:
             return dict.fromkeys(self._job.roles, self._active(self._programs(python)))
-        wanted = self._stacks()
-        active = self._active(()) if None in wanted.values() else Runtime()
+        wanted, unnamed = self._stacks()
+        active = self._active((), unnamed) if None in wanted.values() else Runtime()
         return {role: Runtime(stack) if stack else active for role, stack in wanted.items()}
 
     def make(self, chosen: Runtimes) -> Runtimes:
@@ -100,8 +100,8 @@ class Chooser:
             raise PreflightFailed(error.message, error.remedy) from None  # uv is missing, or cannot resolve anything
         return {role: made.get(runtime.name, runtime) for role, runtime in chosen.items()}
 
-    def _stacks(self) -> dict[str, Stack | None]:
-        """Return the stack of each role, or None for the active Python."""
+    def _stacks(self) -> tuple[dict[str, Stack | None], bool]:
+        """Return the stack of each role, or None for the active Python; and whether nothing names that of some role."""
         named = {role: spec.stack or self._job.stack for role, spec in self._job.roles.items()}
         known = stacks.load()
         if not all(name in known or name == stacks.NONE for name in named.values()):
@@ -109,13 +109,7 @@ class Chooser:
             if inventory is not None:
                 known = stacks.load(inventory.stack_dirs)
                 named = {role: name or _stack_of_hosts(inventory, self._job, role) for role, name in named.items()}
-        if None in named.values():
-            found = machine.python_stack(self._environ)
-            if found is not None:
-                self._say(f"no `stack:` is given: using the active Python, which has TensorFlow {found.tensorflow}")
-            else:
-                self._lacks_stack = self._job.strategy != "custom"  # which may need no TensorFlow
-        return {role: self._known(name, known) for role, name in named.items()}
+        return {role: self._known(name, known) for role, name in named.items()}, None in named.values()
 
     def _known(self, name: str | None, known: Mapping[str, Stack]) -> Stack | None:
         if name is None or name == stacks.NONE:
@@ -137,12 +131,18 @@ class Chooser:
         programs = (str(environment.path / "bin"), *([f"{packages}/bin"] if packages else []))
         return Runtime(stack, programs, packages, modules, environment)
 
-    def _active(self, programs: tuple[str, ...]) -> Runtime:
+    def _active(self, programs: tuple[str, ...], unnamed: bool = False) -> Runtime:
+        """Return the active Python, or with ``programs`` another one. ``unnamed``: it stands in for a stack."""
         path = os.pathsep.join([*programs, self._environ.get("PATH", os.defpath)])
         environ = {**self._environ, "PATH": path}
+        stack = machine.python_stack(environ)
+        if unnamed and stack is not None:
+            self._say(f"no `stack:` is given: using the active Python, which has TensorFlow {stack.tensorflow}")
+        elif unnamed:
+            self._lacks_stack = self._job.strategy != "custom"  # which may need no TensorFlow
         if self._job.requirements:
             machine.require_packages(self._job.requirements, environ)
-        return Runtime(machine.python_stack(environ), programs)
+        return Runtime(stack, programs)
 
     def _programs(self, python: str) -> tuple[str, ...]:
         """Return a directory whose `python` is the given one, or none for the active Python."""
