@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from scripts.affected.files import Files
 
 #: Directories from which Python imports, each with the package in which its modules are: the root and tests/fakes by
-#: pytest's pythonpath, the third by Ansible.
-ROOTS = {"": "", "tests/fakes/": "", "playbooks/module_utils/": "ansible.module_utils."}
+#: pytest's pythonpath, the third by Ansible and by pytest's pythonpath.
+ROOTS = {"": "", "tests/fakes/": "", "plugins/": "ansible_collections.tfctl.cluster.plugins."}
 #: Where the paths in strings begin, beside the directory of the file that contains the string.
 BASES = ("", "tests", "tests/fakes")
 #: A path, or a pattern below a directory; and those of several parts in a longer text.

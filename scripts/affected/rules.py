@@ -9,12 +9,12 @@ NAMES = "the list of all files"
 #: Checks that are no files: the lint of the Ansible code, and all other lint.
 ANSIBLE_LINT, LINT = "ansible-lint", "lint"
 #: What tfctl passes to Ansible.
-ANSIBLE = ("playbooks/*", "roles/*", "ansible.cfg")
+ANSIBLE = ("galaxy.yml", "meta/*", "playbooks/*", "plugins/*", "roles/*", "ansible.cfg")
 #: What the commands that act on jobs do not use.
 NO_JOBS = (*ANSIBLE, "tfctl/provision/decide/*", "tfctl/lab/*", "examples/*", "docs/*")
 #: Code whose strings are no paths of this repository, but of hosts, of users or of invented repositories.
 NO_PATHS = (
-    "tfctl/*", "tfctl_runtime/*", "playbooks/*", "roles/*", "examples/*", "tests/lab/programs/*", "scripts/affected/*",
+    "tfctl/*", "tfctl_runtime/*", "playbooks/*", "plugins/*", "roles/*", "examples/*", "tests/lab/programs/*", "scripts/affected/*",
     "tests/unit/test_changed.py", "tests/unit/test_script_test.py",
 )  # fmt: skip
 
@@ -73,7 +73,7 @@ RULES = (
     Rule("tfctl/verify/on_nodes/main.py", ("tfctl/verify/on_nodes/*",), "runs the proof that it is given"),
     Rule("playbooks/*.yml", ANSIBLE, "contain the names of roles, plugins and files"),
     Rule("roles/*.yml", ANSIBLE, "contain the names of roles, plugins and files"),
-    Rule("*/action_plugins/*", ("playbooks/library/*",), "run modules by name"),
+    Rule("plugins/action/*", ("plugins/modules/*",), "run modules by name"),
     # Tests
     Rule("tests/cluster/*", (), "their commands act on jobs", but=NO_JOBS),
     Rule("tests/ssh/*", (), "no command runs", but=(*NO_JOBS, "tfctl/cli/*")),

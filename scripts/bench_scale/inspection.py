@@ -1,4 +1,4 @@
-"""A fake host that Ansible inspects: a fresh Debian 12, on which the module tfctl_facts finds no fault.
+"""A fake host that Ansible inspects: a fresh Debian 12, on which the module facts finds no fault.
 
 The module is received but not run, because real hosts run it at the same time, on other machines.
 """

@@ -12,20 +12,20 @@ from typing import Any
 from tests.lab.labs import Lab
 from tfctl.provision import ansible
 
-DATA = ansible.data_dir()
 #: What a play of tfctl's own roles needs.
-SETTINGS = {
-    "ANSIBLE_ROLES_PATH": str(DATA / "roles"), "ANSIBLE_LIBRARY": str(DATA / "playbooks/library"),
-    "ANSIBLE_MODULE_UTILS": str(DATA / "playbooks/module_utils"), "ANSIBLE_NOCOLOR": "1",
-    "ANSIBLE_ACTION_PLUGINS": str(DATA / "playbooks/action_plugins"),
-}  # fmt: skip
+SETTINGS = {"ANSIBLE_COLLECTIONS_PATH": str(ansible.collections_dir()), "ANSIBLE_NOCOLOR": "1"}
 
 
 def play(
     lab: Lab, roles: Sequence[str], given: dict[str, Any], *words: str, settings: Mapping[str, str] = SETTINGS
 ) -> str:
     """Run the roles on node1; return the output of ansible-playbook."""
-    found = {"hosts": "node1", "gather_facts": False, "become": True, "roles": [{"role": name} for name in roles]}
+    found = {
+        "hosts": "node1",
+        "gather_facts": False,
+        "become": True,
+        "roles": [{"role": f"tfctl.cluster.{name}"} for name in roles],
+    }
     (lab.folder / "roles.yml").write_text(json.dumps([found]))
     run = [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.inventory), "-e", json.dumps(given)]
     done = subprocess.run(

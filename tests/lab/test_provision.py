@@ -113,13 +113,9 @@ def test_operator_may_run_tfctl_node_as_root_and_nothing_else(pair: Lab) -> None
         assert "a password is required" in pair.shell("node1", f"{as_alice} {other} 2>&1 || true")
 
 
-#: Settings of a play without tfctl: only the directory of the roles.
-ROLES_ONLY = {"ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"), "ANSIBLE_NOCOLOR": "1"}
-
-
 def play_job_host(lab: Lab, *words: str, **variables: object) -> str:
     """Run the role job_host alone on node1, in a play of the test; return the output of ansible-playbook."""
-    return play(lab, ["job_host"], {"job_host_operators": ["ops"], **variables}, *words, settings=ROLES_ONLY)
+    return play(lab, ["job_host"], {"job_host_operators": ["ops"], **variables}, *words)
 
 
 @pytest.mark.timeout(300)

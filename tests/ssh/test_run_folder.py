@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from loopback import Sshd
 
-from tfctl.provision import ansible
+from tests.linked_collection import link_collection
 from tfctl.provision.run_folder import run_folder
 
 #: A fake sudo. Root's home directory is the one named here; the password, if it is read, is written beside it.
@@ -93,12 +93,10 @@ def test_nothing_of_ansible_is_left_on_a_host_after_tfctl_was_killed(
     action: dict[str, object],
 ) -> None:
     """tfctl gets SIGKILL while a task runs. An earlier task has used Ansible's directory on the host."""
-    (tmp_path / "playbooks").mkdir()
-    (tmp_path / "playbooks/callback_plugins").symlink_to(ansible.data_dir() / "playbooks/callback_plugins")
     script = {"ansible.builtin.script": f"{tmp_path}/begin"}
     (tmp_path / "begin").write_text("#!/bin/sh\n")
     play = {"hosts": "all", "gather_facts": False, "tasks": [script, {"name": "Go on", **action}]}
-    (tmp_path / "playbooks/test.yml").write_text(json.dumps([play]))
+    collections = link_collection(tmp_path, {"playbooks/test.yml": json.dumps([play])})
     (tmp_path / "hosts.ini").write_text(
         f"node1 ansible_host=127.0.0.1 ansible_port={sshd.port} ansible_user=ops "
         f"ansible_python_interpreter={sys.executable} ansible_ssh_private_key_file={sshd.key_file} "
@@ -106,7 +104,7 @@ def test_nothing_of_ansible_is_left_on_a_host_after_tfctl_was_killed(
     )
     program = (
         "import sys; from pathlib import Path; from tfctl.provision import ansible\n"
-        f"play = ansible.Play('test', Path({str(tmp_path / 'hosts.ini')!r}), data=Path({str(tmp_path)!r}))\n"
+        f"play = ansible.Play('test', Path({str(tmp_path / 'hosts.ini')!r}), collections=Path({str(collections)!r}))\n"
         "print(ansible.run(play, print))\n"
     )
     monkeypatch.setenv("TMPDIR", str(short))

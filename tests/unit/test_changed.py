@@ -15,6 +15,7 @@ from scripts.affected.rules import ANSIBLE_LINT, LINT, NAMES, RULES, Rule
 from scripts.affected.selection import Selection, of_tests, report, select
 
 ROOT = Path(__file__).parents[2]
+COLLECTION = "ansible_collections.tfctl.cluster.plugins"
 A, B = "tests/unit/test_a.py", "tests/ssh/test_b.py"
 #: In each tree, the second test depends on nothing but itself.
 ALONE = {B: "def test_b(): pass\n"}
@@ -66,7 +67,7 @@ DEPENDENCIES: dict[str, tuple[str, dict[str, str]]] = {
     "an import from above": ("tfctl/one.py", {A: "import tfctl.d.two\n", "tfctl/d/two.py": "from ..one import f"}),
     "a fake": ("tests/fakes/fake_one.py", {A: "from fake_one import Fake\n"}),
     "a helper": ("tests/unit/helper.py", {A: "from tests.unit.helper import help\n"}),
-    "a module of Ansible": ("playbooks/module_utils/tfctl_one.py", {A: "from ansible.module_utils import tfctl_one\n"}),
+    "a module of Ansible": ("plugins/module_utils/one.py", {A: f"from {COLLECTION}.module_utils import one\n"}),
     "a conftest.py": ("tests/unit/conftest.py", {A: ""}),
     "what a conftest.py imports": ("tfctl/one.py", {A: "", "tests/unit/conftest.py": "import tfctl.one\n"}),
     "a program of Python": (
@@ -137,10 +138,15 @@ def test_a_change_does_not_select_a_test_that_only_has_the_name_of(tree: Path, c
 def test_a_link_depends_on_its_target(tree: Path) -> None:
     write(
         tree,
-        {"tfctl/one.py": "", "roles/x/tasks/main.yml": "", A: "from ansible.module_utils import linked\n", **ALONE},
+        {
+            "tfctl/one.py": "",
+            "roles/x/tasks/main.yml": "",
+            A: f"from {COLLECTION}.module_utils import linked\n",
+            **ALONE,
+        },
     )
-    write(tree, {"tests/unit/test_c.py": 'ROLES = ROOT / "playbooks/roles"\n', "playbooks/module_utils/here": ""})
-    (tree / "playbooks/module_utils/linked.py").symlink_to("../../tfctl/one.py")
+    write(tree, {"tests/unit/test_c.py": 'ROLES = ROOT / "playbooks/roles"\n', "plugins/module_utils/here": ""})
+    (tree / "plugins/module_utils/linked.py").symlink_to("../../tfctl/one.py")
     (tree / "playbooks/roles").symlink_to("../roles")
     assert chosen(tree, ["tfctl/one.py"]).chosen == [A]
     assert chosen(tree, ["roles/x/tasks/main.yml"]).chosen == ["tests/unit/test_c.py"]
@@ -324,7 +330,7 @@ def test_rules_name_existing_files_only(real: Graph) -> None:
         ("docs/gpu.md", "unit/test_docs.py unit/test_site.py", "cluster ssh unit/node"),
         ("docs/job-file.md", "unit/model/test_json_schema.py", "cluster ssh unit/node"),
         ("roles/cuda/tasks/main.yml", "unit/provision/test_roles.py", "cluster unit/node"),
-        ("playbooks/library/tfctl_facts.py", "unit/provision/test_order.py", "cluster unit/node"),
+        ("plugins/modules/facts.py", "unit/provision/test_order.py", "cluster unit/node"),
         ("tfctl/node/states.py", "cluster/test_start.py unit/node/test_node_states.py", "unit/report"),
         ("tfctl/model/templates/task.service.j2", "unit/model/test_render.py cluster/test_start.py", "unit/report"),
         ("tfctl/model/strategies/horovod.py", "unit/test_docs.py unit/model/test_strategies.py", "unit/remote"),
@@ -339,7 +345,7 @@ def test_a_change_of_this_repository_selects(
     found = {check.removeprefix("tests/") for check, inputs in checked.items() if changed in inputs}
     assert {*wanted.split()} - found == set()
     assert [each for each in found if each.startswith(tuple(f"{folder}/" for folder in spared.split()))] == []
-    assert (ANSIBLE_LINT in found) == changed.startswith(("roles", "playbooks"))
+    assert (ANSIBLE_LINT in found) == changed.startswith(("roles", "plugins"))
 
 
 def test_how_tests_run_selects_every_test(checked: Mapping[str, frozenset[str]]) -> None:

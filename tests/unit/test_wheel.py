@@ -18,6 +18,7 @@ from tests.unit.provision.playbooks_alone import ansible_playbook, packages_with
 from tfctl.model import stacks
 
 ROOT = Path(__file__).parents[2]
+COLLECTION = "tfctl/_ansible/ansible_collections/tfctl/cluster"
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,12 @@ def test_distribution_has_a_name_of_its_own_and_the_command_tfctl(installed: Pat
 
 def test_wheel_contains_every_file(installed: Path) -> None:
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "tfctl", "tfctl_runtime", "playbooks", "roles"],
+        ["git", "-C", str(ROOT), "ls-files", "tfctl", "tfctl_runtime", "playbooks", "plugins", "roles"],
         capture_output=True, text=True, check=True, timeout=30,
     ).stdout.split()  # fmt: skip
     there = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
-    places = (("roles/", "tfctl/_ansible/playbooks/roles/"), ("playbooks/", "tfctl/_ansible/playbooks/"))
-    wanted = {*listed} - {"playbooks/roles"}  # a link
+    places = [(f"{part}/", f"{COLLECTION}/{part}/") for part in ("roles", "playbooks", "plugins")]
+    wanted = {*listed}
     for source, target in places:
         wanted = {name.replace(source, target, 1) if name.startswith(source) else name for name in wanted}
     assert wanted
@@ -98,7 +99,7 @@ def test_wheel_provisions_outside_of_a_checkout(installed: Path, tmp_path: Path)
 def test_playbooks_of_the_wheel_run_by_ansible_playbook_alone(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     packages = packages_without_tfctl(tmp_path / "packages")
-    found = ansible_playbook(packages, tmp_path, installed / "tfctl/_ansible/playbooks/explain.yml", "")
+    found = ansible_playbook(packages, tmp_path, installed / COLLECTION / "playbooks/explain.yml", "")
     assert set(found["explained"]["stacks"]) == set(stacks.load())
 
 
@@ -110,7 +111,7 @@ DECIDE = """
   vars:
     preflight_found: {decision: {operators: [me], output_roots: [/srv/tfctl]}}
   tasks:
-    - tfctl_due: {roles: {job_host: true}, receipts: []}
+    - tfctl.cluster.due: {roles: {job_host: true}, receipts: []}
 """
 
 
@@ -119,7 +120,7 @@ def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone
 ) -> None:
     (tmp_path / "packages").mkdir()
     packages = packages_without_tfctl(tmp_path / "packages")
-    playbook = installed / "tfctl/_ansible/playbooks/decide.yml"
+    playbook = installed / COLLECTION / "playbooks/decide.yml"
     playbook.write_text(DECIDE)
     found = ansible_playbook(packages, tmp_path, playbook, "")
     assert found["roles"]["job_host"]["reason"] == "it has not run here"
@@ -130,7 +131,7 @@ def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone
 def test_provision_of_the_wheel_decides_by_ansible_playbook_alone(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     packages = packages_without_tfctl(tmp_path / "packages")
-    playbook = installed / "tfctl/_ansible/playbooks/provision.yml"
+    playbook = installed / COLLECTION / "playbooks/provision.yml"
     found = ansible_playbook(packages, tmp_path, playbook, "tfctl_stack=tf9", "--check")
     faults = {fault["message"]: fault for fault in found["faults"]}
     assert ", ".join(stacks.load()) in faults["tfctl_stack: no stack is called 'tf9'"]["remedy"]

@@ -57,7 +57,7 @@ def _script(environment: Environment, source: HorovodSource) -> str:
     """Return the build script of the role horovod for this machine."""
     import jinja2
 
-    role = data_dir() / "playbooks/roles/horovod"
+    role = data_dir() / "roles/horovod"
     # As Ansible renders templates.
     rendering = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     rendering.filters["quote"] = shlex.quote

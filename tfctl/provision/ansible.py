@@ -1,6 +1,6 @@
 """Run one of tfctl's playbooks in a child process: report events while it runs, and a summary at the end.
 
-ansible-core is run, never imported. The plugin playbooks/callback_plugins/tfctl_events.py sends its events through a
+ansible-core is run, never imported. The plugin plugins/callback/events.py sends its events through a
 pipe that the child inherits. A second pipe, once it closes, signals to the plugin that this process was killed.
 """
 
@@ -41,11 +41,22 @@ _SSH = (
 _NO_HOSTS = ("inventory", "no hosts", "host pattern", "--limit")
 
 
-def data_dir() -> Path:
-    """Return the directory of playbooks/: inside the installed package, or beside it in a checkout."""
+def collections_dir() -> Path:
+    """Return the directory in which Ansible finds the collection: inside the installed package, or beside it in a
+    checkout."""
     package = Path(tfctl.__file__).resolve().parent
     inside = package / "_ansible"
-    return inside if inside.is_dir() else package.parent
+    return inside if inside.is_dir() else package.parent / "collections"
+
+
+def collection(collections: Path) -> Path:
+    """Return the directory of the collection tfctl.cluster, which contains playbooks/, roles/ and plugins/."""
+    return collections / "ansible_collections/tfctl/cluster"
+
+
+def data_dir() -> Path:
+    """Return the directory of tfctl's own collection: in a checkout, its root."""
+    return collection(collections_dir()).resolve()
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ class Play:
     """A run of a playbook: its name in playbooks/, and what ansible-playbook is given.
 
     ``limit`` is a host pattern. ``variables`` override those of the inventory. ``become_password`` is for sudo.
-    ``data``: the directory that contains playbooks/ and roles/.
+    ``collections``: the directory in which Ansible finds the collection.
     """
 
     playbook: str
@@ -64,7 +75,7 @@ class Play:
     diff: bool = False
     variables: Mapping[str, object] = field(default_factory=dict)
     become_password: str | None = field(default=None, repr=False)
-    data: Path = field(default_factory=data_dir)
+    collections: Path = field(default_factory=collections_dir)
 
 
 def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
@@ -75,7 +86,7 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
     """
     if not play.inventory.exists():
         raise inventory.missing(play.inventory)
-    collector = Collector(inventory_variables(play.data / "playbooks/roles"))
+    collector = Collector(inventory_variables(collection(play.collections) / "roles"))
     with _terminated_as_interrupted(), run_folder(play.become_password) as folder:
         with (folder.path / "output").open("w+", encoding="utf-8", errors="replace") as output:
             status = _run(play, folder, output.fileno(), lambda message: _report(collector, message, listen))
@@ -105,7 +116,7 @@ def _run(play: Play, folder: RunFolder, output: int, handle: Callable[[Message],
         try:
             child = subprocess.Popen(
                 _command(play, folder),
-                env=_environment(play.data / "playbooks", folder, writer, alive),
+                env=_environment(play.collections, folder, writer, alive),
                 pass_fds=(writer, alive),
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -132,7 +143,7 @@ def _send(child: subprocess.Popen[bytes], password: str | None) -> None:
 def _command(play: Play, folder: RunFolder) -> list[str]:
     variables = folder.path / "variables.json"
     variables.write_text(json.dumps(play.variables))
-    playbook = play.data / "playbooks" / f"{play.playbook}.yml"
+    playbook = collection(play.collections) / "playbooks" / f"{play.playbook}.yml"
     # -P: a file ansible.py or yaml.py in the current directory is not imported.
     words = [sys.executable, "-P", "-m", "ansible", "playbook", str(playbook)]
     words += ["--inventory", str(play.inventory.absolute())]
@@ -144,18 +155,15 @@ def _command(play: Play, folder: RunFolder) -> list[str]:
     return words + (["--diff"] if play.diff else [])
 
 
-def _environment(playbooks: Path, folder: RunFolder, events: int, alive: int) -> dict[str, str]:
+def _environment(collections: Path, folder: RunFolder, events: int, alive: int) -> dict[str, str]:
     """Return the environment of Ansible. Its settings override those of the ansible.cfg that Ansible finds."""
     return {
         **os.environ,
         "TFCTL_EVENTS_FD": str(events),
         "TFCTL_ALIVE_FD": str(alive),
         "TFCTL_RUN_FOLDER": str(folder.path),
-        "ANSIBLE_STDOUT_CALLBACK": "tfctl_events",
-        "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback_plugins"),
-        "ANSIBLE_ROLES_PATH": str(playbooks / "roles"),
-        "ANSIBLE_LIBRARY": str(playbooks / "library"),
-        "ANSIBLE_MODULE_UTILS": str(playbooks / "module_utils"),
+        "ANSIBLE_STDOUT_CALLBACK": "tfctl.cluster.events",
+        "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join([str(collections), *_own_collections()]),
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
         "ANSIBLE_HOST_PATTERN_MISMATCH": "ignore",  # a group of hosts that a play makes for the next one may be empty
         "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
@@ -174,6 +182,13 @@ def _environment(playbooks: Path, folder: RunFolder, events: int, alive: int) ->
         "ANSIBLE_DEPRECATION_WARNINGS": "False",
         "ANSIBLE_NOCOLOR": "1",
     }
+
+
+def _own_collections() -> list[str]:
+    """Return the user's directories of collections, for the connection plugins and lookups of inventories."""
+    found = ansible_cfg.read().get("defaults", "collections_path", "ANSIBLE_COLLECTIONS_PATH")
+    default = ["~/.ansible/collections", "/usr/share/ansible/collections"]
+    return found.value.split(os.pathsep) if found else default
 
 
 def _remote_tmp(folder: RunFolder) -> dict[str, str]:

@@ -24,7 +24,7 @@ def cache() -> Path:
     return (given if given.is_absolute() else Path.home() / ".cache") / "tfctl"
 
 
-#: By their names for the lookup plugin tfctl_control.
+#: By their names for the lookup plugin control.
 VALUES: Mapping[str, Callable[[], object]] = {
     "tools": lambda: str(stacks.TOOLS),
     "wheels": lambda: str(cache() / "wheels"),

@@ -17,9 +17,10 @@ from tfctl.node.receipts import CheckedReceipt
 
 #: The files with each name of a module, plugin or module_util of tfctl. A module and its module_util may share one.
 _Plugins = Mapping[str, list[Path]]
-#: A name of a module, plugin or module_util of tfctl, and another role, as they occur in tasks and in Python.
-_PLUGIN = re.compile(r"\btfctl_\w+")
-_ROLE = re.compile(r"\b(?:include|import)_role:\s+name: (\w+)")
+#: A name of a module, plugin or module_util of the collection, and another role, as they occur in tasks and in Python.
+_PLUGIN = re.compile(r"\btfctl\.cluster\.(?:plugins\.module_utils\.)?(\w+)")
+_UTILS = re.compile(r"^from ansible_collections\.tfctl\.cluster\.plugins\.module_utils import (.+)$", re.MULTILINE)
+_ROLE = re.compile(r"\b(?:include|import)_role:\s+name: tfctl\.cluster\.(\w+)")
 #: Roles that add files to what another role installs. When that role runs, it may install everything anew.
 _ADDS_TO = {"openmpi": "tensorflow", "horovod": "tensorflow"}
 #: The package tfctl, and the modules of it that a plugin imports.
@@ -81,19 +82,19 @@ def due(
     return found
 
 
-def code_digests(playbooks: Path) -> dict[str, str]:
+def code_digests(collection: Path) -> dict[str, str]:
     """Return a digest of each role's files and of the modules and plugins that they use.
 
-    ``playbooks``: the directory with the roles, modules and plugins.
+    ``collection``: the directory with roles/ and plugins/.
     """
     plugins: dict[str, list[Path]] = {}
-    for path in playbooks.glob("*/tfctl_*.py"):
+    for path in collection.glob("plugins/*/*.py"):
         plugins.setdefault(path.stem, []).append(path)
     read = cache(_read)
     found = {}
-    for role in (path.name for path in (playbooks / "roles").iterdir()):
-        files = _files(playbooks, role, plugins, read)
-        lines = [f"{_name(path, playbooks)}\0{read(path).sha256}" for path in files]
+    for role in (path.name for path in (collection / "roles").iterdir()):
+        files = _files(collection, role, plugins, read)
+        lines = [f"{_name(path, collection)}\0{read(path).sha256}" for path in files]
         found[role] = hashlib.sha256("\0".join(lines).encode()).hexdigest()
     return found
 
@@ -122,21 +123,21 @@ class _Source(NamedTuple):
     imports: tuple[Path, ...]
 
 
-def _files(playbooks: Path, role: str, plugins: _Plugins, read: Callable[[Path], _Source]) -> list[Path]:
+def _files(collection: Path, role: str, plugins: _Plugins, read: Callable[[Path], _Source]) -> list[Path]:
     """Return the files of a role, of the roles that it includes, and of the plugins that any of these files names.
 
     Also the modules of tfctl that plugins import themselves: what these import would make each change run all roles.
     """
     found: set[Path] = set()
-    left = _of_role(playbooks, role)
+    left = _of_role(collection, role)
     while left:
         path = left.pop()
         if path not in found:
             found.add(path)
             source = read(path)
             left += [file for name in source.plugins for file in plugins.get(name, ())]
-            left += [file for name in source.roles for file in _of_role(playbooks, name)]
-            if path.parent.name.endswith("_plugins"):
+            left += [file for name in source.roles for file in _of_role(collection, name)]
+            if path.parent.name in ("action", "filter", "lookup", "callback"):
                 left += source.imports
     return sorted(found)
 
@@ -146,7 +147,7 @@ def _read(path: Path) -> _Source:
     text = content.decode("utf-8", "replace")
     return _Source(
         hashlib.sha256(content).hexdigest(),
-        frozenset(_PLUGIN.findall(text)),
+        frozenset([*_PLUGIN.findall(text), *(each for names in _UTILS.findall(text) for each in names.split(", "))]),
         frozenset(_ROLE.findall(text)),
         tuple(_imported(text)),
     )
@@ -159,13 +160,13 @@ def _imported(text: str) -> Iterator[Path]:
         yield from (file for file in files if file.is_file())
 
 
-def _name(path: Path, playbooks: Path) -> Path:
-    # An installed package contains the playbooks.
-    return path.relative_to(playbooks if path.is_relative_to(playbooks) else _PACKAGE)
+def _name(path: Path, collection: Path) -> Path:
+    # An installed package contains the collection.
+    return path.relative_to(collection if path.is_relative_to(collection) else _PACKAGE)
 
 
-def _of_role(playbooks: Path, role: str) -> list[Path]:
+def _of_role(collection: Path, role: str) -> list[Path]:
     """Return the files of a role, without its page."""
-    folder = playbooks / "roles" / role
+    folder = collection / "roles" / role
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     return [path for path in files if path != folder / "README.md"]

@@ -1,4 +1,4 @@
-"""Events of a run of Ansible, from the messages of playbooks/callback_plugins/tfctl_events.py."""
+"""Events of a run of Ansible, from the messages of plugins/callback/events.py."""
 
 from __future__ import annotations
 

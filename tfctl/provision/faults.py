@@ -11,7 +11,7 @@ from tfctl.errors import ErrorObject, Exit, error_json
 from tfctl.provision.remedies import Remedy, remedy_for
 
 #: inventory: a variable of the inventory has a value that cannot be used; busy: a job runs; unfit: the host lacks what
-#: tfctl requires; failed: the work itself failed. Modules report two of them (playbooks/module_utils/tfctl_install.py).
+#: tfctl requires; failed: the work itself failed. Modules report two of them (plugins/module_utils/install.py).
 Kind = Literal["inventory", "busy", "unfit", "failed"]
 KINDS: dict[Kind, Exit] = {
     "inventory": Exit.BAD_FILE,

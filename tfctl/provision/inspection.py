@@ -1,4 +1,4 @@
-"""Decide what hosts get from their facts: what the actions tfctl_decide and tfctl_compare_hosts do without Ansible.
+"""Decide what hosts get from their facts: what the actions decide and compare_hosts do without Ansible.
 
 Ansible's plugins import this module: standard library and PyYAML only.
 """
@@ -97,7 +97,7 @@ def with_variables(text: str) -> str:
 
 class InspectionResult(TypedDict, total=False):
     """What Ansible gets. ``faults``: what prevents provisioning; without any, the ``decision`` (Decision).
-    ``compared``: for tfctl_compare_hosts (ComparedHost). ``requirements``: what the role of this name installs.
+    ``compared``: for compare_hosts (ComparedHost). ``requirements``: what the role of this name installs.
     ``explained``: if that was asked for."""
 
     faults: list[ModuleFault]
@@ -128,7 +128,7 @@ class Inspection:
         )
 
     def questions(self) -> dict[str, object]:
-        """Return the arguments of the module tfctl_facts."""
+        """Return the arguments of the module facts."""
         return {
             "uid": self._wanted.uid,
             "directories": directories(self._wanted.shared, self._wanted.remote_tmp),
@@ -172,7 +172,7 @@ class Inspection:
 def compared_hosts(
     found: Mapping[str, schema.Plain | None], others: bool, canary: object, batch: object
 ) -> dict[str, object]:
-    """Return the result of the action tfctl_compare_hosts. ``found``: what each host of the play has as ``compared``;
+    """Return the result of the action compare_hosts. ``found``: what each host of the play has as ``compared``;
     None if preflight has found nothing but an error of the inventory, so that the host is not compared. ``others``: see
     `compare`. ``canary``, ``batch``: the inventory's values, see `order`."""
     try:

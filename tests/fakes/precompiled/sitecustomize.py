@@ -21,8 +21,8 @@ _compile = zipimport._compile_source  # type: ignore[attr-defined]
 def _compiled(path: str, source: bytes) -> CodeType:
     """Return the code of a file in an archive: what zipimport calls for a file without bytecode."""
     _, _, name = path.rpartition(".zip/")
-    if name.startswith("ansible/"):
-        own = f"{ROOT}/playbooks/module_utils/{name.rpartition('/')[2]}"
+    if name.startswith("ansible"):
+        own = f"{ROOT}/collections/{name}"
         for installed in (*(f"{folder}/{name}" for folder in sys.path), own):
             try:
                 with open(installed, "rb") as file:

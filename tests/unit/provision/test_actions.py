@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.linked_collection import link_collection
 from tests.unit.provision.fresh_host import HOST
 from tests.unit.provision.test_gpu import SMI_FIELDS, gpu_facts
-from tfctl.provision import ansible
 from tfctl.provision.decide.facts import UnchangedGpuFacts
 from tfctl.provision.inspection import preferences_of
 
@@ -39,13 +39,13 @@ PLAY = """
 """
 DRIVER = """
   tasks:
-    - tfctl_gpu_state:
+    - tfctl.cluster.gpu_state:
         control: {machine_id: m0, boot_id: b0, local: false}
         insist: "{{ insist | default(false) }}"
 """
 PREFLIGHT = """
   roles:
-    - role: preflight
+    - role: tfctl.cluster.preflight
 """
 WORKS: dict[str, Any] = {
     "devices": ["20b5"], "loaded": "535.161.07", "version": "535.161.07",
@@ -58,16 +58,12 @@ pytestmark = pytest.mark.timeout(300)
 
 def run(folder: Path, tasks: str, hosts: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], str]:
     """Run the tasks on hosts with these variables; return what the tasks of each host returned, and all warnings."""
-    (folder / "library").mkdir()
-    for name in ("tfctl_facts", "tfctl_gpu_state"):
-        (folder / f"library/{name}.py").write_text(MODULE)
+    collections = link_collection(folder, {f"plugins/modules/{name}.py": MODULE for name in ("facts", "gpu_state")})
     (folder / "play.yml").write_text(PLAY + tasks)
     inventory = {name: {**given, "ansible_connection": "local"} for name, given in hosts.items()}
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))
     settings = {
-        "ANSIBLE_LIBRARY": str(folder / "library"), "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_ACTION_PLUGINS": str(ansible.data_dir() / "playbooks/action_plugins"),
-        "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"),
+        "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_STDOUT_CALLBACK": "minimal", "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
     }  # fmt: skip
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "play.yml"]
@@ -109,7 +105,7 @@ def test_decision_and_notices_come_from_the_facts_and_the_text_of_an_inventory(t
     assert "kernel 6.1.0-99-amd64 is installed, 6.1.0-18-amd64 runs" in warnings
     assert {**results["fit"]["seen"], "clock": seen["clock"]} == seen
     assert not results["fit"].get("faults")
-    assert "tfctl_facts: system: missing" in results["unfit"]["msg"]
+    assert "facts: system: missing" in results["unfit"]["msg"]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.tfctl_install import alone
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import alone
 
+from tests.linked_collection import link_collection
 from tests.linked_package import link_package
 from tfctl.errors import BadFile, Exit, TfctlError
 from tfctl.provision import ansible
@@ -29,22 +30,19 @@ from tfctl.provision.results import PlayResult
 from tfctl.provision.run_folder import run_folder
 
 ROLES = ansible.data_dir() / "roles"
+EMPTY = {"playbooks": None, "roles": None}
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
-
-
-def data_directory(folder: Path) -> Path:
-    """Make a data directory for the playbooks of a test, with links to the real plugins and modules."""
-    real = ansible.data_dir()
-    (folder / "playbooks").mkdir()
-    (folder / "roles").mkdir()
-    for name in ("callback_plugins", "library", "module_utils"):
-        (folder / "playbooks" / name).symlink_to(real / "playbooks" / name)
-    return folder
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return data_directory(tmp_path)
+    """A directory with a collection that contains no playbook and no role, but the real plugins."""
+    link_collection(tmp_path, EMPTY)
+    return tmp_path
+
+
+def own(folder: Path) -> Path:
+    return ansible.collection(folder / "collections")
 
 
 def inventory(folder: Path, *hosts: str) -> Path:
@@ -59,13 +57,14 @@ def read_tasks(name: str) -> list[dict[str, object]]:
 
 def playbook(folder: Path, *tasks: Mapping[str, object]) -> None:
     play = {"hosts": "all", "gather_facts": False, "tasks": list(tasks)}
-    (folder / "playbooks/test.yml").write_text(json.dumps([play]))
+    (own(folder) / "playbooks/test.yml").write_text(json.dumps([play]))
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlayResult, list[Event]]:
     """One run on two hosts, of which b fails at its first task: the data directory, the result and the events."""
-    folder = data_directory(tmp_path_factory.mktemp("ran"))
+    folder = tmp_path_factory.mktemp("ran")
+    link_collection(folder, EMPTY)
     on_a = {"when": "inventory_hostname == 'a'"}
     create = {"path": f"{folder}/{{{{ inventory_hostname }}}}-{{{{ text }}}}", "state": "directory"}
     playbook(
@@ -76,7 +75,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlayResult, lis
         {"name": "Report", "ansible.builtin.debug": {"msg": "{{ inventory_hostname }} is slow"}, **on_a},
     )
     events: list[Event] = []
-    play = ansible.Play("test", inventory(folder, "a", "b"), data=folder, variables={"text": "x"})
+    play = ansible.Play(
+        "test", inventory(folder, "a", "b"), collections=folder / "collections", variables={"text": "x"}
+    )
     return folder, ansible.run(play, events.append), events
 
 
@@ -125,7 +126,7 @@ def test_reason_contains_the_cause_that_ansible_keeps_apart_from_the_message(
     folder: Path, arguments: dict[str, str], lines: list[str] | None
 ) -> None:
     playbook_with_module(folder, FAILING, arguments)
-    (host,) = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), print).hosts
+    (host,) = ansible.run(ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), print).hosts
     assert host.reason.splitlines() == (lines or [arguments["text"]])
 
 
@@ -153,7 +154,9 @@ os._exit(0)
 def test_host_whose_answer_is_malformed_fails_and_the_others_go_on(folder: Path, answer: str, reason: str) -> None:
     playbook_with_module(folder, HOSTILE, {"answer": "{{ answers[inventory_hostname] }}"})
     answers = {"a": answer, "b": '{"changed": true}'}
-    play = ansible.Play("test", inventory(folder, "a", "b"), data=folder, variables={"answers": answers})
+    play = ansible.Play(
+        "test", inventory(folder, "a", "b"), collections=folder / "collections", variables={"answers": answers}
+    )
     events: list[Event] = []
     a, b = ansible.run(play, events.append).hosts
     assert a.failed and a.reason.startswith(reason), a
@@ -173,14 +176,16 @@ AnsibleModule({}).exit_json(changed=True, results=["Installed: gcc-14"])
 def test_change_by_a_module_whose_results_are_texts_is_reported(folder: Path) -> None:
     playbook_with_module(folder, INSTALLING, {})
     events: list[Event] = []
-    (host,) = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder, diff=True), events.append).hosts
+    (host,) = ansible.run(
+        ansible.Play("test", inventory(folder, "a"), collections=folder / "collections", diff=True), events.append
+    ).hosts
     assert host.changed == 1
     assert [each.state for each in events if isinstance(each, HostDone)] == ["changed"]
 
 
 def playbook_with_module(folder: Path, code: str, arguments: dict[str, str]) -> None:
     """Make a playbook with a role whose only task is a module of its own."""
-    role = folder / "playbooks/roles/own"
+    role = own(folder) / "roles/own"
     for name in ("library", "tasks"):
         (role / name).mkdir(parents=True)
     (role / "library/own.py").write_text(code)
@@ -198,16 +203,23 @@ def test_playbook_imports_no_python_file_of_the_current_directory(
     for name in ("ansible", "yaml", "json"):
         (own / f"{name}.py").write_text("raise SystemExit('a file of the user was imported')\n")
     monkeypatch.chdir(own)
-    assert ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None).exit is Exit.OK
+    assert (
+        ansible.run(
+            ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), lambda _: None
+        ).exit
+        is Exit.OK
+    )
 
 
 @pytest.mark.extended
 def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: Path) -> None:
     """The task is the one of the role openmpi. Its source stays on the host until the build has had its turn."""
     (folder / "source").touch()
-    (task,) = (each for each in read_tasks("openmpi/tasks/build.yml") if "tfctl_build" in each)
+    (task,) = (each for each in read_tasks("openmpi/tasks/build.yml") if "tfctl.cluster.build" in each)
     given = {"name": "Open MPI", "script": "echo error: no compiler; exit 1", "directory": f"{folder}/mpi/.build"}
-    playbook(folder, {**task, "tfctl_build": {**given, "archive": f"{folder}/source", "result": f"{folder}/made"}})
+    playbook(
+        folder, {**task, "tfctl.cluster.build": {**given, "archive": f"{folder}/source", "result": f"{folder}/made"}}
+    )
     events: list[Event] = []
     with contextlib.ExitStack() as other:
         other.enter_context(alone(folder / "mpi/.lock", "builds all day"))
@@ -218,7 +230,7 @@ def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: P
                 assert (folder / "source").exists()
                 other.close()
 
-        report = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), listen)
+        report = ansible.run(ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), listen)
     (waits,) = (event.text for event in events if isinstance(event, Warned))
     assert re.fullmatch(
         rf"waits up to 15 min: another run builds all day on this host, for \d+ s now \(process {os.getpid()}\)",
@@ -236,7 +248,8 @@ def test_check_with_diff_prints_each_diff_of_a_loop_and_changes_nothing(folder: 
     playbook(folder, {"name": "Write", "ansible.builtin.copy": write, "loop": items})
     events: list[Event] = []
     report = ansible.run(
-        ansible.Play("test", inventory(folder, "a"), data=folder, check=True, diff=True), events.append
+        ansible.Play("test", inventory(folder, "a"), collections=folder / "collections", check=True, diff=True),
+        events.append,
     )
     assert report.changed == 1
     assert not (folder / "new").exists()
@@ -303,7 +316,7 @@ def test_become_password_reaches_sudo_and_nobody_else(folder: Path) -> None:
     command = f"{sys.executable} {folder}/find.py {temporary}"
     look = {"name": "Look", "become": True, "ansible.builtin.command": command, "register": "found"}
     playbook(folder, look, {"name": "Tell", "ansible.builtin.assert": {"that": "found.stdout == ''"}})
-    (folder / "playbooks/test.yml").rename(folder / "playbooks/reset.yml")
+    (own(folder) / "playbooks/test.yml").rename(own(folder) / "playbooks/reset.yml")
     hosts = inventory(folder, f"a ansible_become_exe={folder}/sudo")
     for password, fails, reason in (
         ("open-sesame", False, ""),
@@ -332,18 +345,20 @@ def test_playbook_refuses_an_invalid_inventory(folder: Path, text: str, limit: s
     playbook(folder)
     (folder / "hosts.ini").write_text(text)
     with pytest.raises(BadFile, match=message):
-        ansible.run(ansible.Play("test", folder / "hosts.ini", data=folder, limit=limit), lambda _: None)
+        ansible.run(
+            ansible.Play("test", folder / "hosts.ini", collections=folder / "collections", limit=limit), lambda _: None
+        )
 
 
 def test_playbook_refuses_a_missing_inventory(folder: Path) -> None:
     with pytest.raises(BadFile, match="no such inventory"):
-        ansible.run(ansible.Play("test", folder / "no.ini", data=folder), lambda _: None)
+        ansible.run(ansible.Play("test", folder / "no.ini", collections=folder / "collections"), lambda _: None)
 
 
 def test_error_quotes_ansible_when_it_ends_early(folder: Path) -> None:
-    (folder / "playbooks/test.yml").write_text("- hosts: all\n  tasks: [{nosuchmodule: {}}]\n")
+    (own(folder) / "playbooks/test.yml").write_text("- hosts: all\n  tasks: [{nosuchmodule: {}}]\n")
     with pytest.raises(TfctlError, match=r"Ansible ended early: .*nosuchmodule"):
-        ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None)
+        ansible.run(ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), lambda _: None)
 
 
 @pytest.mark.extended
@@ -357,7 +372,7 @@ def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: sig
     environment = {**os.environ, "TMPDIR": str(temporary)}
     program = (
         "import sys; from pathlib import Path; from tfctl.provision import ansible\n"
-        f"play = ansible.Play('test', Path({str(inventory(folder, 'a'))!r}), data=Path({str(folder)!r}))\n"
+        f"play = ansible.Play('test', Path({str(inventory(folder, 'a'))!r}), collections=Path({str(folder / 'collections')!r}))\n"
         "ansible.run(play, lambda event: print(event, flush=True))\n"
     )
     child = subprocess.Popen(
@@ -387,7 +402,7 @@ def test_workers_of_ansible_end_when_ansible_is_killed(folder: Path, seconds: st
     playbook(folder, {"name": "Print", "ansible.builtin.shell": text})
     pattern = f"^{sys.executable} -P -m ansible playbook {folder}/"
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        play = ansible.Play("test", inventory(folder, "a"), data=folder)
+        play = ansible.Play("test", inventory(folder, "a"), collections=folder / "collections")
         run = pool.submit(ansible.run, play, lambda _: None)
         wait_for(lambda: sleeping(nap))
         # The first of them is Ansible itself, and has started the other one.
@@ -424,7 +439,9 @@ def test_run_removes_the_temporary_directory_of_a_host(folder: Path) -> None:
     copy = {"content": "x", "dest": f"{folder}/x", "mode": "0644"}
     look = f"ls -d {{{{ lookup('env', 'ANSIBLE_REMOTE_TEMP') }}}} > {folder}/directory"
     playbook(folder, {"ansible.builtin.copy": copy}, {"name": "Look", "ansible.builtin.shell": look})
-    result = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None)
+    result = ansible.run(
+        ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), lambda _: None
+    )
     assert result.exit is Exit.OK, result.hosts[0].reason
     directory = (folder / "directory").read_text().strip()
     assert Path(directory).name.startswith("tfctl-ansible-") and not Path(directory).exists()
@@ -436,7 +453,12 @@ def test_directory_on_the_hosts_that_a_user_has_set_is_kept(folder: Path, monkey
     (folder / "ansible.cfg").write_text(f"[defaults]\nremote_tmp = {folder}/mine\n")
     monkeypatch.setenv("ANSIBLE_CONFIG", str(folder / "ansible.cfg"))
     playbook(folder, {"ansible.builtin.copy": {"content": "x", "dest": f"{folder}/x", "mode": "0644"}})
-    assert ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None).exit is Exit.OK
+    assert (
+        ansible.run(
+            ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), lambda _: None
+        ).exit
+        is Exit.OK
+    )
     assert (folder / "mine").is_dir() and not [*(folder / "mine").iterdir()]
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import jinja2
 import pytest
-from ansible.module_utils.tfctl_created import removable
-from ansible.module_utils.tfctl_transaction import Apt, transaction
+from ansible_collections.tfctl.cluster.plugins.module_utils.created import removable
+from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import Apt, transaction
 
 from tests.unit.provision import nvidia_packages
 from tests.unit.provision.apt_tree import AptTree, driver_packages, kernels

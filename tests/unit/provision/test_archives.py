@@ -11,11 +11,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_share
-from ansible.module_utils.tfctl_install import ModuleFailed, unpack
-from ansible.module_utils.tfctl_share import fetch
-
-from playbooks.library.tfctl_download import download
+from ansible_collections.tfctl.cluster.plugins.module_utils import share
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, unpack
+from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch
+from ansible_collections.tfctl.cluster.plugins.modules.download import download
 
 
 def tarball(path: Path, members: dict[str, str], links: dict[str, str] | None = None) -> None:
@@ -79,7 +78,7 @@ def test_a_file_is_downloaded_through_the_proxy_of_the_host(tmp_path: Path, monk
 
     for name in ("http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.setenv(name, "")  # what the module sets is undone after the test
-    monkeypatch.setattr(tfctl_share, "PROXIES", tmp_path / "proxy.env")
+    monkeypatch.setattr(share, "PROXIES", tmp_path / "proxy.env")
     path, url = tmp_path / "key", "http://far.example/key"
     with http.server.HTTPServer(("127.0.0.1", 0), Proxy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import jinja2
 import pytest
-from ansible.module_utils import tfctl_install
-from ansible.module_utils.tfctl_install import Locked, ModuleFailed, alone
+from ansible_collections.tfctl.cluster.plugins.module_utils import install
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import Locked, ModuleFailed, alone
+from ansible_collections.tfctl.cluster.plugins.modules.build import NICENESS, build, errors_of, run_script
 
-from playbooks.library.tfctl_build import NICENESS, build, errors_of, run_script
 from tests.unit.provision.test_venv import wheel as make_wheel
 from tfctl.provision.ansible import data_dir
 from tfctl.provision.remedies import remedy_for
 
 # The user nobody could not enter the directories of the tests.
-tfctl_install.NOBODY = os.geteuid()
+install.NOBODY = os.geteuid()
 #: A fake of setuptools that writes its environment variables into a wheel, or fails with the messages of a compiler.
 BACKEND = """
 import os, pathlib
@@ -196,7 +196,7 @@ def test_build_uses_the_result_that_an_interrupted_run_finished(tmp_path: Path) 
 def test_build_gives_up_waiting_without_touching_the_other_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfctl_install, "TURN_S", 0)
+    monkeypatch.setattr(install, "TURN_S", 0)
     given = arguments(tmp_path, "it", "false", tmp_path / "none")
     message = rf"another run builds all day on this host, for \d+ s now \(process {os.getpid()}\)"
     with alone(tmp_path / "builds/.lock", "builds all day"):
@@ -217,7 +217,7 @@ def open_folder() -> Iterator[Path]:
 def test_build_runs_as_nobody_and_leaves_a_file_of_the_caller(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfctl_install, "NOBODY", 65534)
+    monkeypatch.setattr(install, "NOBODY", 65534)
     source = open_folder / "source"
     source.write_text("secret")
     source.chmod(0o600)

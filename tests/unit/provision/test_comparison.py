@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_facts
+from ansible_collections.tfctl.cluster.plugins.module_utils import facts
 
 from tfctl.provision.decide.comparison import Ahead, ComparedHost, ahead, compare
 from tfctl.provision.decide.facts import Clock, Identity
@@ -135,10 +135,10 @@ def test_no_warning_about_shared_directories_for_one_host_or_if_provisioning_mou
 
 def test_the_mark_of_a_directory_is_empty_until_it_exists_and_changes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "root"
-    assert tfctl_facts.disk(str(path))["mark"] == ""
+    assert facts.disk(str(path))["mark"] == ""
     path.mkdir()
-    first = tfctl_facts.disk(str(path))["mark"]
-    assert first and first == tfctl_facts.disk(str(path))["mark"]
+    first = facts.disk(str(path))["mark"]
+    assert first and first == facts.disk(str(path))["mark"]
     other = tmp_path / "other"
     other.mkdir()
-    assert tfctl_facts.disk(str(other))["mark"] != first
+    assert facts.disk(str(other))["mark"] != first

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.modules import dataset
+from ansible_collections.tfctl.cluster.plugins.modules.dataset import Dataset, installed
+from ansible_collections.tfctl.cluster.plugins.modules.store import FileStore, StoredFile
 
-from playbooks.library import tfctl_dataset
-from playbooks.library.tfctl_dataset import Dataset, installed
-from playbooks.library.tfctl_store import FileStore, StoredFile
 from tests.unit.provision.role_play import check, facts, play, tasks_of
 from tfctl.provision.decide import datasets
 
@@ -24,7 +24,7 @@ from tfctl.provision.decide import datasets
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A data set of two shards whose archive has not been copied to the host yet."""
-    monkeypatch.setattr(tfctl_dataset, "ARCHIVES", tmp_path / "archives")
+    monkeypatch.setattr(dataset, "ARCHIVES", tmp_path / "archives")
     path = tmp_path / "set.tgz"
     with tarfile.open(path, "w:gz") as file:
         for number in range(2):
@@ -59,7 +59,7 @@ def test_data_set_is_copied_from_another_host_without_the_proxy(
         with pytest.raises(ModuleFailed, match="cannot be fetched"):
             Dataset(entry).install(f"{address}/set.tgz")
         (folder / "set.tgz").rename(folder / entry["sha256"])
-        store = FileStore(tfctl_dataset.ARCHIVES, [StoredFile("set", entry["sha256"], None)])
+        store = FileStore(dataset.ARCHIVES, [StoredFile("set", entry["sha256"], None)])
         assert (store.missing() != [], store.fetch(address), store.missing()) == (True, "", [])
         peer.shutdown()
     Dataset(entry).install("http://127.0.0.1:9/nobody")  # not used: the archive is on the host
@@ -99,7 +99,7 @@ def test_data_set_is_not_installed_where_jobs_may_replace_files(entry: dict[str,
     dest.chmod(0o755)
     assert installed(Dataset(entry), given) == {"changed": True}
     assert [path.name for path in dest.iterdir()] == ["set"]
-    assert (tfctl_dataset.ARCHIVES / ".set.lock").exists()
+    assert (dataset.ARCHIVES / ".set.lock").exists()
 
 
 def test_data_set_with_a_missing_shard_is_not_installed(entry: dict[str, Any]) -> None:

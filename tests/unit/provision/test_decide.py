@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.module_utils.tfctl_facts import gather, system_key
-from ansible.module_utils.tfctl_versions import os_release
+from ansible_collections.tfctl.cluster.plugins.module_utils.facts import gather, system_key
+from ansible_collections.tfctl.cluster.plugins.module_utils.versions import os_release
 
 from tests.unit.provision.fresh_host import FREE, HOST, PYTHON, facts, wanted
 from tfctl import schema

@@ -12,11 +12,11 @@ from typing import Any
 import fake_dnf
 import pytest
 import yaml
-from ansible.module_utils import tfctl_transaction
-from ansible.module_utils.tfctl_created import begin, end, undo
-from ansible.module_utils.tfctl_install import ModuleFailed
-from ansible.module_utils.tfctl_receipts import Manages, read_all
-from ansible.module_utils.tfctl_transaction import Dnf, Transaction, transaction
+from ansible_collections.tfctl.cluster.plugins.module_utils import transaction as node_transaction
+from ansible_collections.tfctl.cluster.plugins.module_utils.created import begin, end, undo
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import Manages, read_all
+from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import Dnf, Transaction, transaction
 
 from tfctl.provision import ansible
 
@@ -54,7 +54,7 @@ class Host:
         wanted = self.transaction(*packages)
         done = self.play(wanted)
         assert done.returncode == 0, done.stdout + done.stderr
-        tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
+        node_transaction.RECORD.write_text(json.dumps(wanted.record))
         return wanted
 
     def play(self, wanted: Transaction) -> subprocess.CompletedProcess[str]:
@@ -85,9 +85,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("FAKE_DNF", str(found.state))
     monkeypatch.setenv("FAKE_LOCKS", str(found.locks))
-    monkeypatch.setattr(tfctl_transaction, "LOCKS", found.locks)
-    monkeypatch.setattr(tfctl_transaction, "RECORD", tmp_path / "held.json")
-    monkeypatch.setattr(tfctl_transaction, "PREVIOUS", tmp_path / "held-before.json")
+    monkeypatch.setattr(node_transaction, "LOCKS", found.locks)
+    monkeypatch.setattr(node_transaction, "RECORD", tmp_path / "held.json")
+    monkeypatch.setattr(node_transaction, "PREVIOUS", tmp_path / "held-before.json")
     return found
 
 
@@ -177,7 +177,7 @@ def test_reset_removes_the_packages_and_their_locks_but_not_those_of_others(host
         )
     undone = undo(read_all(receipts), receipts)
     removed = ["package nvidia-open.x86_64"]
-    removed += ["hold of package nvidia-driver-libs", "hold of package nvidia-open", str(tfctl_transaction.RECORD)]
+    removed += ["hold of package nvidia-driver-libs", "hold of package nvidia-open", str(node_transaction.RECORD)]
     if needed:
         assert undone.kept == ["package nvidia-driver-libs.x86_64: dcgm need it"]
     else:

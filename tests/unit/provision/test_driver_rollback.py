@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tfctl.provision import ansible
+from tests.linked_collection import link_collection
 
-#: A fake of tfctl_gpu_state, as an action: a job runs on the host "busy".
+#: A fake of gpu_state, as an action: a job runs on the host "busy".
 STATE = """
 from ansible.plugins.action import ActionBase
 
@@ -35,22 +35,19 @@ PLAY = """
   gather_facts: false
   tasks:
     - ansible.builtin.include_role:
-        name: nvidia_driver
+        name: tfctl.cluster.nvidia_driver
         tasks_from: rollback
 """
 
 
 def roll_back(folder: Path, **variables: str) -> str:
     """Run the play in check mode with the fakes; return the output of ansible-playbook."""
-    (folder / "action_plugins").mkdir()
-    (folder / "action_plugins/tfctl_gpu_state.py").write_text(STATE)
-    (folder / "roles/nvidia_packages/tasks").mkdir(parents=True)
-    (folder / "roles/nvidia_packages/tasks/main.yml").write_text(PACKAGES)
+    fakes = {"plugins/action/gpu_state.py": STATE, "roles/nvidia_packages/tasks/main.yml": PACKAGES}
+    collections = link_collection(folder, {"roles/nvidia_packages": None, **fakes})
     (folder / "play.yml").write_text(PLAY)
     settings = {
-        **os.environ, "ANSIBLE_ROLES_PATH": f"{folder}/roles:{ansible.data_dir()}/roles",
-        "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+        **os.environ, "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_HOME": str(folder / "home"),
+        "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
     }  # fmt: skip
     # In check mode, the pins of this machine stay.
     words = [sys.executable, "-m", "ansible", "playbook", "--check", "-i", "hosts", "-e", json.dumps(variables)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.linked_collection import link_collection
 from tfctl.errors import Exit
 from tfctl.node.receipts import CheckedReceipt
 from tfctl.provision import ansible
@@ -68,13 +69,13 @@ def test_roles_that_add_files_to_the_environment_run_when_it_may_be_installed_ag
 def data(tmp_path: Path) -> Path:
     """A role that uses a module, which uses a module_util, and a role that includes another."""
     files = {
-        "roles/web/tasks/main.yml": "- tfctl_serve: {port: '{{ web_port }}'}\n",
+        "roles/web/tasks/main.yml": "- tfctl.cluster.serve: {port: '{{ web_port }}'}\n",
         "roles/web/README.md": "page",
-        "roles/other/tasks/main.yml": "- ansible.builtin.include_role:\n    name: web\n",
-        "library/tfctl_serve.py": "from ansible.module_utils.tfctl_net import listen\n",
-        "module_utils/tfctl_net.py": "x = 1\n",
-        "module_utils/tfctl_serve.py": "",
-        "module_utils/tfctl_unrelated.py": "",
+        "roles/other/tasks/main.yml": "- ansible.builtin.include_role:\n    name: tfctl.cluster.web\n",
+        "plugins/modules/serve.py": "from ansible_collections.tfctl.cluster.plugins.module_utils.net import listen\n",
+        "plugins/module_utils/net.py": "x = 1\n",
+        "plugins/module_utils/serve.py": "",
+        "plugins/module_utils/unrelated.py": "",
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -88,12 +89,12 @@ def data(tmp_path: Path) -> Path:
     [
         ("roles/web/tasks/main.yml", True),
         ("roles/web/templates/new.j2", True),
-        ("library/tfctl_serve.py", True),
-        ("module_utils/tfctl_net.py", True),
-        ("module_utils/tfctl_serve.py", True),
-        ("module_utils/tfctl_unrelated.py", False),
+        ("plugins/modules/serve.py", True),
+        ("plugins/module_utils/net.py", True),
+        ("plugins/module_utils/serve.py", True),
+        ("plugins/module_utils/unrelated.py", False),
         ("roles/web/README.md", False),
-        ("roles/web/filter_plugins/__pycache__/x.pyc", False),
+        ("roles/web/files/__pycache__/x.pyc", False),
     ],
 )
 def test_digest_covers_the_files_of_a_role_and_the_modules_it_uses(data: Path, name: str, changes: bool) -> None:
@@ -146,28 +147,18 @@ def new_play(folder: Path, *more: Mapping[str, object]) -> ansible.Play:
     ``more``: the variables of further plays of the same run, which do the same.
     """
     real = ansible.data_dir()
-    (folder / "tfctl").symlink_to(real / "tfctl")
-    (folder / "playbooks").mkdir()
-    (folder / "playbooks/roles").symlink_to("../roles")
-    for name in ("action_plugins", "callback_plugins", "library", "module_utils"):
-        (folder / "playbooks" / name).mkdir()
-        for path in (real / "playbooks" / name).glob("*.py"):
-            (folder / "playbooks" / name / path.name).write_bytes(path.read_bytes())
-    for name, text in ROLE.items():
-        path = folder / "roles/note" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    more: dict[str, str | None] = {f"roles/note/{name}": text for name, text in ROLE.items()}
     receipts = folder / "receipts"
     for name in ("role.yml", "failed_role.yml"):
         tasks_of_role = (real / "playbooks/tasks" / name).read_text()
         in_folder = re.sub(r"^( +)state:", rf"\1folder: {receipts}\n\1state:", tasks_of_role, flags=re.MULTILINE)
-        (folder / "playbooks" / name).write_text(in_folder)
-    (folder / "playbooks/action_plugins/receipts.py").write_text(RECEIPTS)
+        more[f"playbooks/{name}"] = in_folder
+    more["plugins/action/receipts.py"] = RECEIPTS
     tasks: list[dict[str, object]] = [
-        {"name": "Look", "receipts": {"folder": str(receipts)}, "register": "seen"},
+        {"name": "Look", "tfctl.cluster.receipts": {"folder": str(receipts)}, "register": "seen"},
         {
             "name": "Decide",
-            "tfctl_due": {
+            "tfctl.cluster.due": {
                 "faults": "{{ faults | default([]) }}",
                 "roles": {"note": True, "absent": False},
                 "receipts": "{{ seen.receipts }}",
@@ -185,10 +176,10 @@ def new_play(folder: Path, *more: Mapping[str, object]) -> ansible.Play:
     ]
     given = {"hosts": "all", "gather_facts": False, "tasks": tasks}
     plays = [{**given, "vars": {"note_path": str(folder), **variables}} for variables in ({}, *more)]
-    (folder / "playbooks/test.yml").write_text(json.dumps(plays))
+    more["playbooks/test.yml"] = json.dumps(plays)
     (folder / "tmp").mkdir()  # Ansible would warn of having created it
     (folder / "hosts.ini").write_text(f"[all:vars]\n{LOCAL}\nansible_remote_tmp={folder}/tmp\n[ungrouped]\na\n")
-    return ansible.Play("test", folder / "hosts.ini", data=folder)
+    return ansible.Play("test", folder / "hosts.ini", collections=link_collection(folder, more))
 
 
 @pytest.fixture

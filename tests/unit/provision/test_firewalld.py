@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_facts
+from ansible_collections.tfctl.cluster.plugins.module_utils import facts
 
 from tests.unit.provision.test_comparison import host
 from tfctl.provision.decide import readings
@@ -96,7 +96,7 @@ def test_firewalld_is_asked_only_where_it_runs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program.write_text("#!/bin/sh\necho 'not running'; exit 252\n")
     program.chmod(0o755)
-    assert tfctl_facts.firewalld() is None
+    assert facts.firewalld() is None
     program.write_text("#!/bin/sh\ncase $1 in --state) ;; --get-default-zone) echo public;; *) echo 'public'; esac\n")
-    seen = tfctl_facts.firewalld()
+    seen = facts.firewalld()
     assert seen == {"default": "public", "zones": "public\n"}

@@ -15,7 +15,7 @@ from pathlib import Path
 import fake_driver
 import fake_nvidia_smi
 import pytest
-from ansible.module_utils import tfctl_gpu_facts, tfctl_kernel_facts, tfctl_programs, tfctl_transaction
+from ansible_collections.tfctl.cluster.plugins.module_utils import gpu_facts, kernel_facts, programs, transaction
 from jinja2 import Template
 
 from tests.unit.provision.fresh_host import HOST, facts, wanted
@@ -67,7 +67,7 @@ class FakeHost:
         self.program("dpkg-query", f"cat {self.bin}/rows; exit 1")
 
     def look(self) -> GpuFacts:
-        return readings.gpu_facts(schema.parse(SeenGpu, tfctl_gpu_facts.look(self.root)))
+        return readings.gpu_facts(schema.parse(SeenGpu, gpu_facts.look(self.root)))
 
 
 @pytest.fixture
@@ -79,14 +79,14 @@ def test_gpu_facts_run_no_program_on_a_host_without_a_gpu(fake: FakeHost) -> Non
     fake.device("0000:00:1f.0", "1234", "060100", vendor="8086")
     for name in ("nvidia-smi", "dpkg-query", "rpm", "systemd-detect-virt"):
         fake.program(name, f"touch {fake.bin}/asked")
-    assert tfctl_gpu_facts.look(fake.root) is None
+    assert gpu_facts.look(fake.root) is None
     assert not (fake.bin / "asked").exists()
 
 
 def test_gpu_facts_ignore_a_device_whose_vendor_is_no_number(fake: FakeHost) -> None:
     fake.device("0000:00:1f.0", "2330", "030200", vendor="none")
     fake.device("0000:00:20.0", "2330", "030200", vendor="")
-    assert tfctl_gpu_facts.look(fake.root) is None
+    assert gpu_facts.look(fake.root) is None
 
 
 def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
@@ -128,7 +128,7 @@ def test_gpu_facts_contain_the_files_of_package_sources_that_name_nvidias_reposi
 
 def test_gpu_facts_that_do_not_match_their_schema_are_refused_with_the_place(fake: FakeHost) -> None:
     fake.device("0000:17:00.0", "2330", "030200")
-    seen = {**HOST, "gpu": {**(tfctl_gpu_facts.look(fake.root) or {}), "dkms": None}}
+    seen = {**HOST, "gpu": {**(gpu_facts.look(fake.root) or {}), "dkms": None}}
     with pytest.raises(schema.SchemaError, match=r"^gpu/dkms: expected text, not None$"):
         readings.read(seen)
 
@@ -171,7 +171,7 @@ def test_gpu_facts_stop_waiting_when_nvidia_smi_hangs(fake: FakeHost, monkeypatc
     fake.device("0000:17:00.0", "20b5", "030200")
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
     fake.program("nvidia-smi", "exec sleep 60")
-    monkeypatch.setattr(tfctl_programs, "LIMIT_S", 0.5)
+    monkeypatch.setattr(programs, "LIMIT_S", 0.5)
     assert fake.look().smi == Smi("nvidia-smi ran longer than 0.5 s and was killed", ())
 
 
@@ -189,7 +189,7 @@ def test_gpu_facts_do_without_the_fields_alone_that_an_old_nvidia_smi_rejects(
     assert fake.look().smi == Smi("", (expected,))
 
 
-QUERY = ",".join(tfctl_gpu_facts.FIELDS)
+QUERY = ",".join(gpu_facts.FIELDS)
 WARNING = "WARNING: infoROM is corrupted at gpu 0000:B3:00.0"
 
 
@@ -219,7 +219,7 @@ def test_answer_of_nvidia_smi_without_a_gpu_is_kept_as_it_is(code: int, text: st
 @pytest.mark.extended
 def test_gpu_facts_report_secure_boot_and_whether_the_dkms_key_is_enrolled(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "28a0", "030000")
-    fake.put(tfctl_gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x01")
+    fake.put(gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x01")
     assert not fake.look().signing_key
     fake.put("var/lib/dkms/mok.pub", "key")
     fake.program("mokutil", 'echo "$2 is not enrolled"; exit 0')
@@ -227,7 +227,7 @@ def test_gpu_facts_report_secure_boot_and_whether_the_dkms_key_is_enrolled(fake:
     assert (seen.secure_boot, seen.mok, seen.signing_key) == (True, False, True)
     fake.program("mokutil", 'echo "$2 is already enrolled"; exit 1')
     assert fake.look().mok is True
-    fake.put(tfctl_gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x00")
+    fake.put(gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x00")
     assert fake.look().secure_boot is False
 
 
@@ -297,19 +297,17 @@ def test_package_that_was_not_put_on_hold_has_not_drifted_when_an_update_has_rep
 def has_tfctls_driver(fake: FakeHost) -> None:
     """Give the host Debian's driver as the role leaves it, with all of its packages recorded and on hold."""
     listed = (Path(__file__).parent / "packages/debian-12/Packages").read_text()
-    names = sorted(
-        {name for name in re.findall(r"^Package: (.*)$", listed, re.M) if tfctl_transaction.NVIDIA.search(name)}
-    )
+    names = sorted({name for name in re.findall(r"^Package: (.*)$", listed, re.M) if transaction.NVIDIA.search(name)})
     assert {"libcuda1", "nvidia-alternative", "glx-alternative-nvidia"} <= {*names}
     fake.device("0000:17:00.0", "20b5", "030200")
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": dict.fromkeys(names, "535.261.03-1")}))
     fake.packages(*(f"hi {name} 535.261.03-1 {DEBIANS}" for name in names))
     fake.put("proc/driver/nvidia/version", PROPRIETARY.replace("535.161.07", "535.261.03"))
     fake.program("nvidia-smi", 'echo "GPU-1, 8.0, 535.261.03, Disabled, Enabled, NVIDIA A100 80GB PCIe"')
-    for path in (tfctl_gpu_facts.BLACKLIST, tfctl_gpu_facts.UNIT, "usr/bin/nvidia-modprobe"):
+    for path in (gpu_facts.BLACKLIST, gpu_facts.UNIT, "usr/bin/nvidia-modprobe"):
         fake.put(path, "")
     fake.put("run/nvidia-persistenced/socket", "")
-    for link in (tfctl_gpu_facts.AT_BOOT, "dev/nvidiactl", "dev/nvidia-uvm"):
+    for link in (gpu_facts.AT_BOOT, "dev/nvidiactl", "dev/nvidia-uvm"):
         (fake.root / link).parent.mkdir(parents=True, exist_ok=True)
         (fake.root / link).symlink_to("/dev/null")
 
@@ -445,13 +443,13 @@ def test_boot_service_creates_every_device_node(gpu_host: FakeGpuHost) -> None:
 def test_driver_is_loaded_at_boot_only_if_the_enabled_service_has_its_unit_file(gpu_host: FakeGpuHost) -> None:
     """The link of an enabled unit outlives the file."""
     assert not gpu_host.look().at_boot
-    gpu_host.put(tfctl_gpu_facts.UNIT, "[Service]\n")
+    gpu_host.put(gpu_facts.UNIT, "[Service]\n")
     assert not gpu_host.look().at_boot
-    link = gpu_host.root / tfctl_gpu_facts.AT_BOOT
+    link = gpu_host.root / gpu_facts.AT_BOOT
     link.parent.mkdir(parents=True)
-    link.symlink_to(f"/{tfctl_gpu_facts.UNIT}")
+    link.symlink_to(f"/{gpu_facts.UNIT}")
     assert gpu_host.look().at_boot
-    (gpu_host.root / tfctl_gpu_facts.UNIT).unlink()
+    (gpu_host.root / gpu_facts.UNIT).unlink()
     assert not gpu_host.look().at_boot
 
 
@@ -489,8 +487,8 @@ def test_kernel_facts_name_the_metapackage_of_the_running_series(fake: FakeHost)
     ]
     (fake.bin / "rows").write_text("".join(f"{row}\n" for row in rows))
     fake.program("dpkg-query", f"cat {fake.bin}/rows")
-    assert tfctl_kernel_facts.metapackage("6.8.0-49-generic") == ("linux-image-generic-hwe-22.04", "")
-    assert tfctl_kernel_facts.metapackage("5.15.0-91-generic") == ("linux-image-generic", "linux-headers-generic")
+    assert kernel_facts.metapackage("6.8.0-49-generic") == ("linux-image-generic-hwe-22.04", "")
+    assert kernel_facts.metapackage("5.15.0-91-generic") == ("linux-image-generic", "linux-headers-generic")
 
 
 @pytest.mark.parametrize(
@@ -507,7 +505,7 @@ def test_kernel_facts_distinguish_missing_headers_from_missing_package_lists(
 ) -> None:
     (fake.bin / "lists").write_text(lists)
     fake.program("apt-cache", f"cat {fake.bin}/lists")
-    assert tfctl_kernel_facts.offered(["linux-headers-6.1.0-47-amd64"]) == offered
+    assert kernel_facts.offered(["linux-headers-6.1.0-47-amd64"]) == offered
 
 
 @pytest.mark.parametrize(
@@ -522,4 +520,4 @@ def test_kernel_facts_distinguish_missing_headers_from_missing_package_lists(
     ],
 )
 def test_module_of_the_driver_is_recognised_among_others(line: str, is_driver: bool) -> None:
-    assert bool(tfctl_kernel_facts.MODULE.search(f"{line}\n")) is is_driver
+    assert bool(kernel_facts.MODULE.search(f"{line}\n")) is is_driver

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_install
-from ansible.module_utils.tfctl_facts import horovods, mpiruns
-from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils import install
+from ansible_collections.tfctl.cluster.plugins.module_utils.facts import horovods, mpiruns
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.modules.horovod import HorovodInstallation
 
-from playbooks.library.tfctl_horovod import HorovodInstallation
 from tests.unit.provision.fresh_host import PYTHON, facts, wanted
 from tests.unit.provision.test_venv import wheel as make_wheel
 from tfctl import schema
@@ -26,7 +26,7 @@ from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.wanted import Preferences
 
 # The user nobody could not enter the directories of the tests.
-tfctl_install.NOBODY = os.geteuid()
+install.NOBODY = os.geteuid()
 
 VERSION = "__version__ = '0.28.1'\n"
 BUILT = "def mpi_built(): return {mpi}\ndef gloo_built(): return 1\n"

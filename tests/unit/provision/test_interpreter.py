@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
-MODULES = sorted(path.stem for path in (PLAYBOOKS / "library").glob("tfctl_*.py"))
+PLUGINS = Path(__file__).parents[3] / "plugins"
+MODULES = sorted(path.stem for path in (PLUGINS / "modules").glob("*.py"))
 DOCUMENTED = ("DOCUMENTATION", "EXAMPLES", "RETURN")
 
 
 def module(name: str) -> str:
-    return (PLAYBOOKS / f"library/{name}.py").read_text("utf-8")
+    return (PLUGINS / f"modules/{name}.py").read_text("utf-8")
 
 
 def test_every_module_lets_ansible_choose_the_interpreter() -> None:
@@ -30,30 +30,26 @@ def test_every_module_lets_ansible_choose_the_interpreter() -> None:
 def test_documentation_of_a_module_is_complete(name: str) -> None:
     values = [node for node in ast.parse(module(name)).body if isinstance(node, ast.Assign)]
     texts = {ast.unparse(node.targets[0]): node.value for node in values}
-    parts = {part: yaml.safe_load(ast.literal_eval(texts[part])) for part in DOCUMENTED if part in texts}
+    parts = {part: yaml.safe_load(ast.literal_eval(texts[part])) for part in DOCUMENTED}
     options = parts["DOCUMENTATION"]["options"]
     assert parts["DOCUMENTATION"]["module"] == name
-    assert all(value["description"] and value["returned"] for value in parts.get("RETURN", {}).values())
-    for task in parts.get("EXAMPLES", []):
-        if arguments := task.get(name):
+    assert all(value["description"] and value["returned"] for value in parts["RETURN"].values())
+    for task in parts["EXAMPLES"]:
+        if arguments := task.get(f"tfctl.cluster.{name}"):
             assert arguments.keys() <= options.keys()
             assert {option for option, value in options.items() if value.get("required")} <= arguments.keys()
 
 
 @pytest.mark.extended
-def test_every_module_runs_with_the_python_that_the_inventory_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_module_runs_with_the_python_that_the_inventory_names(tmp_path: Path) -> None:
     """Called without arguments, each module either fails or does nothing; the interpreter counts how often it ran."""
     count = tmp_path / "count"
     python = tmp_path / "python-of-my-own"
     python.write_text(f'#!/bin/sh\necho run >>{count}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    tasks = [{"name": name, name: {}, "check_mode": True, "ignore_errors": True} for name in MODULES]
+    tasks = [{"name": name, f"tfctl.cluster.{name}": {}, "check_mode": True, "ignore_errors": True} for name in MODULES]
     playbook = tmp_path / "play.yml"
     playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
-    for variable, folder in (("LIBRARY", "library"), ("MODULE_UTILS", "module_utils")):
-        monkeypatch.setenv(f"ANSIBLE_{variable}", str(PLAYBOOKS / folder))
     inventory = tmp_path / "hosts.ini"
     inventory.write_text(f"here ansible_connection=local ansible_python_interpreter={python}\n")
     command = [sys.executable, "-m", "ansible", "playbook", "--inventory", str(inventory), str(playbook)]

@@ -42,17 +42,17 @@ ARGUMENTS = {"user", "group", "extra_groups", "preexec_fn"}
 PROSE = {"name", "msg", "fail_msg", "success_msg"}
 #: Where another user is named, and why that does no harm.
 ALLOWED = {
-    "playbooks/library/tfctl_build.py: preexec_fn": "nobody",
-    "playbooks/library/tfctl_build.py: setgid": "nobody",
-    "playbooks/library/tfctl_build.py: setgroups": "nobody",
-    "playbooks/library/tfctl_build.py: setuid": "nobody",
-    "playbooks/library/tfctl_shared_directory.py: drop_root": "the jobs' user, but drop_root prevents programs",
-    "playbooks/module_utils/tfctl_facts.py: sudo": "looks for the program",
-    "playbooks/module_utils/tfctl_install.py: extra_groups": "nobody",
-    "playbooks/module_utils/tfctl_install.py: group": "nobody",
-    "playbooks/module_utils/tfctl_install.py: user": "nobody",
-    "playbooks/module_utils/tfctl_share.py: DynamicUser=": "a user that exists as long as the unit",
-    "playbooks/module_utils/tfctl_share.py: systemd-run": "a user that exists as long as the unit",
+    "plugins/modules/build.py: preexec_fn": "nobody",
+    "plugins/modules/build.py: setgid": "nobody",
+    "plugins/modules/build.py: setgroups": "nobody",
+    "plugins/modules/build.py: setuid": "nobody",
+    "plugins/modules/shared_directory.py: drop_root": "the jobs' user, but drop_root prevents programs",
+    "plugins/module_utils/facts.py: sudo": "looks for the program",
+    "plugins/module_utils/install.py: extra_groups": "nobody",
+    "plugins/module_utils/install.py: group": "nobody",
+    "plugins/module_utils/install.py: user": "nobody",
+    "plugins/module_utils/share.py: DynamicUser=": "a user that exists as long as the unit",
+    "plugins/module_utils/share.py: systemd-run": "a user that exists as long as the unit",
     "roles/job_host/tasks/sudoers.yml: runuser": "operators, of which none is the jobs' user",
     "roles/job_host/tasks/sudoers.yml: sudo": "root",
     "roles/nvidia_library/tasks/runfile.yml: setpriv": "nobody",
@@ -114,7 +114,7 @@ def ways(path: str, text: str) -> Iterable[str]:
 
 
 def test_every_way_to_become_another_user_is_known_not_to_execute_programs_as_the_jobs_user() -> None:
-    places = (ROOT / place for place in ("roles", "playbooks", "tfctl/node"))
+    places = (ROOT / place for place in ("roles", "playbooks", "plugins", "tfctl/node"))
     files = [path for place in places for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
     code = [path for path in files if path.suffix not in (".pyc", ".md", ".asc") and "meta" not in path.parts]
     assert len(code) > 250

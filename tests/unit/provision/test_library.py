@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.tfctl_install import ModuleFailed
-
-from playbooks.library.tfctl_library import compare, encoded, is_later
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.modules.library import compare, encoded, is_later
 
 
 @pytest.fixture

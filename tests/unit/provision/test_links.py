@@ -1,4 +1,4 @@
-"""tfctl_links switches the link of a stack to an environment, keeps the previous one, and never while a job uses it."""
+"""links.py switches the link of a stack to an environment, keeps the previous one, and never while a job uses it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_links, tfctl_programs
-from ansible.module_utils.tfctl_install import ModuleFailed, point
+from ansible_collections.tfctl.cluster.plugins.module_utils import links, programs
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, point
+from ansible_collections.tfctl.cluster.plugins.modules.rollback import roll_back
 
-from playbooks.library.tfctl_rollback import roll_back
 from tfctl.errors import UsageError
-from tfctl.provision import ansible
 from tfctl.provision.run import ProvisionRequest, provision
 
 OLD, NEW, NEWEST = (f"tf9-{letter * 12}" for letter in "abc")
@@ -28,7 +27,7 @@ def link(tmp_path: Path) -> Path:
     for age, name in enumerate((OLD, NEW, NEWEST, "tf10-aaaaaaaaaaaa")):
         packages = tmp_path / name / "lib/python3.7/site-packages"
         packages.mkdir(parents=True)
-        marker = tmp_path / name / tfctl_links.MARKER
+        marker = tmp_path / name / links.MARKER
         marker.touch()
         os.utime(marker, (1000 + age, 1000 + age))
     return tmp_path / "tf9"
@@ -39,47 +38,47 @@ def entries(link: Path) -> list[str]:
 
 
 def test_switch_keeps_the_current_and_the_newest_other_environment(link: Path) -> None:
-    assert tfctl_links.current(link) is None
-    tfctl_links.switch(link, link.with_name(NEWEST))
+    assert links.current(link) is None
+    links.switch(link, link.with_name(NEWEST))
     assert entries(link) == ["tf10-aaaaaaaaaaaa", "tf9", NEW, NEWEST]
-    assert tfctl_links.in_order(link, link.with_name(NEWEST))
-    assert tfctl_links.before(link) == link.with_name(NEW)
+    assert links.in_order(link, link.with_name(NEWEST))
+    assert links.before(link) == link.with_name(NEW)
 
 
 def test_switch_links_the_ptxas_of_nvidias_wheel_on_which_xla_relies(link: Path) -> None:
     newest = link.with_name(NEWEST)
-    tfctl_links.switch(link, newest)
+    links.switch(link, newest)
     assert not (newest / "bin/ptxas").is_symlink()
-    program = newest / "lib/python3.7/site-packages" / tfctl_links.PTXAS
+    program = newest / "lib/python3.7/site-packages" / links.PTXAS
     program.parent.mkdir(parents=True)
     program.touch()
     (newest / "bin").mkdir()
-    assert not tfctl_links.in_order(link, newest)  # installed by an earlier tfctl
-    tfctl_links.switch(link, newest)
-    assert tfctl_links.in_order(link, newest)
+    assert not links.in_order(link, newest)  # installed by an earlier tfctl
+    links.switch(link, newest)
+    assert links.in_order(link, newest)
     assert (link / "bin/ptxas").resolve() == program
 
 
 def test_switch_keeps_the_previous_environment_even_when_it_is_older(link: Path) -> None:
     point(link, OLD)
-    tfctl_links.switch(link, link.with_name(NEWEST))
+    links.switch(link, link.with_name(NEWEST))
     assert entries(link) == ["tf10-aaaaaaaaaaaa", "tf9", OLD, NEWEST]
-    tfctl_links.switch(link, link.with_name(OLD))
-    assert tfctl_links.before(link) == link.with_name(NEWEST)
-    assert (link / "lib/python3.7/site-packages" / tfctl_links.PTH[0]).read_text() == tfctl_links.PTH[1]
+    links.switch(link, link.with_name(OLD))
+    assert links.before(link) == link.with_name(NEWEST)
+    assert (link / "lib/python3.7/site-packages" / links.PTH[0]).read_text() == links.PTH[1]
 
 
 def test_rollback_ignores_incomplete_environments(link: Path) -> None:
     point(link, NEWEST)
     for name in (OLD, NEW):
-        (link.parent / name / tfctl_links.MARKER).unlink()
-    assert tfctl_links.before(link) is None
+        (link.parent / name / links.MARKER).unlink()
+    assert links.before(link) is None
 
 
 def test_switch_deletes_a_python_tree_when_no_environment_uses_it(
     link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfctl_links, "TREES", str(tmp_path / "pythons"))
+    monkeypatch.setattr(links, "TREES", str(tmp_path / "pythons"))
     for name, users in (("cpython-3.6.15-aa", [OLD]), ("cpython-3.7.16-bb", [NEW, NEWEST, "tf10-aaaaaaaaaaaa"])):
         program = tmp_path / "pythons" / name / "bin/python3"
         program.parent.mkdir(parents=True)
@@ -87,9 +86,9 @@ def test_switch_deletes_a_python_tree_when_no_environment_uses_it(
         for user in users:
             (tmp_path / user / "bin").mkdir()
             (tmp_path / user / "bin/python").symlink_to(program)
-    tfctl_links.switch(link, link.with_name(NEWEST))
+    links.switch(link, link.with_name(NEWEST))
     assert [path.name for path in (tmp_path / "pythons").iterdir()] == ["cpython-3.7.16-bb"]
-    tfctl_links.drop(link.with_name(NEW))
+    links.drop(link.with_name(NEW))
     assert [path.name for path in (tmp_path / "pythons").iterdir()] == ["cpython-3.7.16-bb"]
 
 
@@ -106,8 +105,8 @@ def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "echo tfctl-digits-worker-0.service loaded $state substate task\n"
     )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(tfctl_links, "VARIABLES", str(variables))
-    monkeypatch.setattr(tfctl_programs, "STARTS", tmp_path / "run")
+    monkeypatch.setattr(links, "VARIABLES", str(variables))
+    monkeypatch.setattr(programs, "STARTS", tmp_path / "run")
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     return state
 
@@ -118,11 +117,11 @@ def test_switch_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Path
     with pytest.raises(
         ModuleFailed, match=r"tfctl-digits-worker-0\.service: running with tf9, whose files would change"
     ):
-        tfctl_links.switch(link, link.with_name(NEWEST))
-    assert tfctl_links.current(link) == link.with_name(OLD)
-    tfctl_links.switch(link, link.with_name(OLD))  # changes nothing
+        links.switch(link, link.with_name(NEWEST))
+    assert links.current(link) == link.with_name(OLD)
+    links.switch(link, link.with_name(OLD))  # changes nothing
     job.write_text("failed\n")
-    tfctl_links.switch(link, link.with_name(NEWEST))
+    links.switch(link, link.with_name(NEWEST))
 
 
 @pytest.mark.parametrize(
@@ -142,11 +141,11 @@ def test_switch_is_refused_when_systemctl_does_not_say_which_jobs_run(
     if program is None:
         systemctl.unlink()
         monkeypatch.setenv("PATH", str(job.parent / "bin"))
-    monkeypatch.setattr(tfctl_programs, "LIMIT_S", 0.2)
+    monkeypatch.setattr(programs, "LIMIT_S", 0.2)
     point(link, OLD)
     with pytest.raises(ModuleFailed, match=f"^tfctl cannot find out which jobs run: .*{said}"):
-        tfctl_links.switch(link, link.with_name(NEWEST))
-    assert tfctl_links.current(link) == link.with_name(OLD)
+        links.switch(link, link.with_name(NEWEST))
+    assert links.current(link) == link.with_name(OLD)
 
 
 def test_switch_is_refused_while_a_task_is_being_started_with_the_stack(link: Path, job: Path) -> None:
@@ -159,15 +158,15 @@ def test_switch_is_refused_while_a_task_is_being_started_with_the_stack(link: Pa
     with reservation.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(ModuleFailed, match=r"^tfctl-digits-worker-0\.service: running with tf9"):
-            tfctl_links.switch(link, link.with_name(NEWEST))
-    tfctl_links.switch(link, link.with_name(NEWEST))
+            links.switch(link, link.with_name(NEWEST))
+    links.switch(link, link.with_name(NEWEST))
 
 
 def test_rollback_switches_to_the_previous_environment_and_back(link: Path) -> None:
     point(link, NEWEST)
     for act, current in ((False, NEWEST), (True, NEW), (True, NEWEST)):
         assert roll_back(link.parent, "tf9", act)["changed"]
-        assert tfctl_links.current(link) == link.with_name(current)
+        assert links.current(link) == link.with_name(current)
     assert entries(link) == ["tf10-aaaaaaaaaaaa", "tf9", NEW, NEWEST]
 
 
@@ -198,22 +197,29 @@ def test_rollback_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Pa
     job.write_text("active\n")
     with pytest.raises(ModuleFailed, match="running with tf9, whose files would change"):
         roll_back(link.parent, "tf9", act)
-    assert tfctl_links.current(link) == link.with_name(NEWEST)
+    assert links.current(link) == link.with_name(NEWEST)
 
 
 @pytest.mark.extended
 def test_rollback_only_reports_the_change_in_check_mode(link: Path, tmp_path: Path) -> None:
     point(link, NEWEST)
-    words = ["adhoc", "localhost", "--check", "--diff", "-m", "tfctl_rollback", "-a", f"stack=tf9 folder={tmp_path}"]
+    words = [
+        "adhoc",
+        "localhost",
+        "--check",
+        "--diff",
+        "-m",
+        "tfctl.cluster.rollback",
+        "-a",
+        f"stack=tf9 folder={tmp_path}",
+    ]
     settings = {
-        **os.environ, "ANSIBLE_LIBRARY": str(ansible.data_dir() / "playbooks/library"), "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_MODULE_UTILS": str(ansible.data_dir() / "playbooks/module_utils"),
-        "ANSIBLE_PYTHON_INTERPRETER": sys.executable, "ANSIBLE_HOME": str(tmp_path / "home"),
+        **os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PYTHON_INTERPRETER": sys.executable, "ANSIBLE_HOME": str(tmp_path / "home"),
     }  # fmt: skip
     run = [sys.executable, "-m", "ansible", *words]
     done = subprocess.run(run, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=60)
     assert f"-{link} → {NEWEST}" in done.stdout and f"+{link} → {NEW}" in done.stdout, done.stdout + done.stderr
-    assert tfctl_links.current(link) == link.with_name(NEWEST)
+    assert links.current(link) == link.with_name(NEWEST)
 
 
 def test_rollback_is_refused_for_parts_that_have_no_earlier_version(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tfctl.provision import ansible, node_part
 
-PLUGIN = ansible.data_dir() / "roles/job_host/lookup_plugins/tfctl_node_part.py"
+PLUGIN = ansible.data_dir() / "plugins/lookup/node_part.py"
 
 
 def test_list_of_files_describes_the_archive(tmp_path: Path) -> None:

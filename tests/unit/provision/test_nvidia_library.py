@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from tfctl.provision import ansible
-
 pytestmark = pytest.mark.timeout(300)
 
 #: Runs the tasks twice. The second time, they must change nothing.
@@ -97,11 +95,9 @@ def unpack(
         "nvidia_library_archive_dir": f"{folder}/cudnn/8", "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable, **more,
     }  # fmt: skip
-    playbooks = ansible.data_dir() / "playbooks"
     settings = {
-        **os.environ, "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"), "ANSIBLE_HOME": str(folder / "home"),
-        "ANSIBLE_LIBRARY": str(playbooks / "library"), "ANSIBLE_MODULE_UTILS": str(playbooks / "module_utils"),
-        "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1", "PATH": f"{folder}/bin:{os.environ['PATH']}",
+        **os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1",
+        "PATH": f"{folder}/bin:{os.environ['PATH']}",
     }  # fmt: skip
     run = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", json.dumps(variables)]
     done = subprocess.run(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.linked_collection import link_collection
 from tests.linked_package import link_package
 from tfctl.cli.host_results import host_lines
 from tfctl.cli.provision import _summary
@@ -22,7 +23,7 @@ from tfctl.provision.order import BATCH, Order, batch_name, order
 from tfctl.provision.results import PlayResult
 
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
-#: A fake of the action tfctl_decide. A host whose operator is "unfit" has a fault.
+#: A fake of the action decide. A host whose operator is "unfit" has a fault.
 DECIDE = """
 import gc
 from ansible.plugins.action import ActionBase
@@ -38,7 +39,7 @@ class ActionModule(ActionBase):
         parts = dict.fromkeys(("stack", "gpu", "toolchain", "openmpi", "horovod"))
         return {**result, "seen": {"receipts": []}, "decision": {"operators": [], "output_roots": [], **parts}}
 """
-#: A fake of the action tfctl_due: the role job_host runs on every host without faults.
+#: A fake of the action due: the role job_host runs on every host without faults.
 DUE = """
 from ansible.plugins.action import ActionBase
 
@@ -51,7 +52,7 @@ class ActionModule(ActionBase):
         connected = self._task.args["connected"]
         return {**super().run(tmp, task_vars), "roles": {"job_host": role}, "drifts": [], "connected": connected}
 """
-#: A fake of tfctl_receipt, which writes no receipt. It is an action, since a module takes much longer to run.
+#: A fake of receipt, which writes no receipt. It is an action, since a module takes much longer to run.
 RECEIPT = """
 from ansible.plugins.action import ActionBase
 
@@ -74,34 +75,32 @@ class ActionModule(ActionBase):
 #: Fakes of roles. They write the hosts on which they run to files.
 JOB_HOST = """
 - name: Prepare the host
-  append_host: {path: "{{ log }}/prepared"}
+  tfctl.cluster.append_host: {path: "{{ log }}/prepared"}
   failed_when: out_of_order | default(false)
 - name: Complete the host
-  append_host: {path: "{{ log }}/completed"}
+  tfctl.cluster.append_host: {path: "{{ log }}/completed"}
 """
 SSH_MESH = """
 - name: Connect the host
-  append_host: {path: "{{ log }}/connected"}
+  tfctl.cluster.append_host: {path: "{{ log }}/connected"}
 """
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A data directory with the real playbook and the real role preflight, but with fakes of what changes hosts."""
-    real = ansible.data_dir()
-    for name in ("playbooks/action_plugins", "roles/job_host/tasks", "roles/ssh_mesh/tasks"):
-        (tmp_path / name).mkdir(parents=True)
-    names = ("provision.yml", "tasks", "vars", "module_utils", "callback_plugins", "filter_plugins", "lookup_plugins")
-    actions = ["playbooks/action_plugins/tfctl_compare_hosts.py"]
-    for name in [*(f"playbooks/{name}" for name in names), *actions, "roles/preflight"]:
-        (tmp_path / name).symlink_to(real / name)
-    (tmp_path / "playbooks/roles").symlink_to("../roles")
-    fakes = {"tfctl_decide": DECIDE, "tfctl_due": DUE, "tfctl_receipt": RECEIPT, "append_host": APPEND}
-    for name, text in fakes.items():
-        (tmp_path / f"playbooks/action_plugins/{name}.py").write_text(text)
-    (tmp_path / "roles/job_host/tasks/main.yml").write_text(JOB_HOST)
-    (tmp_path / "roles/ssh_mesh/tasks/main.yml").write_text(SSH_MESH)
+    """A directory with a collection that has the real playbook and role preflight, but fakes of what changes hosts."""
+    actions = {"decide": DECIDE, "due": DUE, "receipt": RECEIPT, "append_host": APPEND}
+    roles = {"job_host": JOB_HOST, "ssh_mesh": SSH_MESH}
+    fakes = {
+        **{f"plugins/action/{name}.py": text for name, text in actions.items()},
+        **{f"roles/{name}/tasks/main.yml": text for name, text in roles.items()},
+    }
+    link_collection(tmp_path, {**{f"roles/{name}": None for name in roles}, **fakes})
     return tmp_path
+
+
+def collections(folder: Path) -> Path:
+    return folder / "collections"
 
 
 def inventory(folder: Path, hosts: str, failing: str = "", unfit: str = "", **fleet: object) -> Path:
@@ -118,7 +117,9 @@ def provisioned(path: Path, check: bool = False) -> tuple[PlayResult, list[str]]
     events: list[Any] = []
     # Without tags, Ansible would start a process for each host and role that does not run.
     tags = ("job_host", "ssh_mesh")
-    result = ansible.run(ansible.Play("provision", path, tags=tags, check=check, data=path.parent), events.append)
+    result = ansible.run(
+        ansible.Play("provision", path, tags=tags, check=check, collections=collections(path.parent)), events.append
+    )
     return result, [f"{event.batch}: {''.join(event.hosts)}" for event in events if isinstance(event, Began)]
 
 
@@ -168,7 +169,7 @@ def test_no_host_is_begun_after_a_failed_canary(folder: Path) -> None:
 def test_run_says_what_it_left_out_when_a_whole_batch_fails(folder: Path) -> None:
     events: list[object] = []
     path = inventory(folder, "abcde", failing="e", tfctl_batch=3)
-    result = ansible.run(ansible.Play("provision", path, data=path.parent), events.append)
+    result = ansible.run(ansible.Play("provision", path, collections=collections(path.parent)), events.append)
     assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("abcd", "", "")
     (warned,) = (event for event in events if isinstance(event, Warned))
     assert warned.host == "batch 2 of 2" and "before data sets and ssh_mesh were set up" in warned.text
@@ -190,8 +191,8 @@ def test_check_mode_looks_at_all_hosts_at_once(folder: Path) -> None:
 
 @pytest.mark.extended
 def test_ansible_playbook_alone_keeps_the_same_order(folder: Path) -> None:
-    settings = {"ANSIBLE_ROLES_PATH": "roles", "ANSIBLE_NOCOLOR": "1"}
-    words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.ini", "playbooks/provision.yml"]
+    settings = {"ANSIBLE_COLLECTIONS_PATH": str(collections(folder)), "ANSIBLE_NOCOLOR": "1"}
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.ini", "tfctl.cluster.provision"]
     inventory(folder, "abcdefgh", failing="c", tfctl_batch=3)
     ended = subprocess.run(
         words, cwd=folder, env={**os.environ, **settings}, capture_output=True, text=True, timeout=90

@@ -14,7 +14,6 @@ import pytest
 from tests.unit.provision.apt_tree import AptTree
 from tests.unit.provision.role_play import check, facts, play, tasks_of
 from tests.unit.provision.test_repository import repository
-from tfctl.provision import ansible
 
 PLAY = """
 - hosts: localhost
@@ -40,9 +39,7 @@ done
 def assert_changed(folder: Path, names: list[str], changed: int, **variables: str) -> None:
     """Run the role in check mode for these packages, with these environment variables."""
     (folder / "play.yml").write_text(PLAY)
-    settings = {
-        **os.environ, "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"), "ANSIBLE_NOCOLOR": "1", **variables
-    }  # fmt: skip
+    settings = {**os.environ, "ANSIBLE_NOCOLOR": "1", **variables}
     given = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "toolchain_packages": names}
     words = [sys.executable, "-m", "ansible", "playbook", "--check", "-i", "localhost,", "play.yml"]
     words += ["-e", json.dumps(given)]

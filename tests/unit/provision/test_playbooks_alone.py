@@ -13,6 +13,7 @@ from typing import Any
 import platformdirs
 import pytest
 
+from tests.linked_collection import link_collection
 from tests.unit.provision.playbooks_alone import ansible_playbook, packages_without_tfctl
 from tfctl.model import stacks
 from tfctl.provision import ansible, control
@@ -78,12 +79,8 @@ def test_explain_runs_without_the_tfctl_command(run: Run) -> None:
 
 
 def test_playbooks_get_the_values_of_the_control_machine(run: Run, tmp_path: Path) -> None:
-    playbooks = tmp_path / "playbooks"
-    playbooks.mkdir()
-    for name in ("group_vars", "lookup_plugins"):
-        (playbooks / name).symlink_to(ROOT / "playbooks" / name)
-    (playbooks / "show.yml").write_text(SHOW)
-    found = run(playbooks / "show.yml", "tfctl_address=192.0.2.7")
+    collections = link_collection(tmp_path, {"playbooks/show.yml": SHOW})
+    found = run(ansible.collection(collections) / "playbooks/show.yml", "tfctl_address=192.0.2.7")
     cache = tmp_path / "cache/tfctl"
     assert found["msg"] == [f"{cache}/wheels", f"{cache}/built", str(stacks.TOOLS), "192.0.2.7"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_pythons
+from ansible_collections.tfctl.cluster.plugins.module_utils import pythons as node_pythons
+from ansible_collections.tfctl.cluster.plugins.modules.python_tree import install
 
-from playbooks.library.tfctl_python_tree import install
 from tests.unit.provision.fresh_host import facts, wanted
 from tfctl.model import stacks
 from tfctl.provision.decide import pythons
@@ -96,18 +96,18 @@ def test_python_choice_reports_why_nothing_fits_the_host(trees: list[Any], seen:
 
 
 def test_interpreter_version_is_empty_when_it_does_not_run() -> None:
-    assert tfctl_pythons.asked(sys.executable) == f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert tfctl_pythons.asked("/nowhere/python") == "" == tfctl_pythons.asked(shutil.which("false") or "")
+    assert node_pythons.asked(sys.executable) == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert node_pythons.asked("/nowhere/python") == "" == node_pythons.asked(shutil.which("false") or "")
 
 
 def test_python_tree_with_a_missing_file_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/os.py").write_text("import sys\n")
-    note = tmp_path / tfctl_pythons.MARKER
-    note.write_text(json.dumps({"python": "3.7", "files": tfctl_pythons.listed(tmp_path)}))
-    assert tfctl_pythons.whole(tmp_path) == "3.7"
+    note = tmp_path / node_pythons.MARKER
+    note.write_text(json.dumps({"python": "3.7", "files": node_pythons.listed(tmp_path)}))
+    assert node_pythons.whole(tmp_path) == "3.7"
     (tmp_path / "lib/os.py").unlink()
-    assert tfctl_pythons.whole(tmp_path) == ""
+    assert node_pythons.whole(tmp_path) == ""
 
 
 def test_damaged_python_tree_is_replaced_without_a_time_in_which_tasks_find_none(
@@ -135,11 +135,11 @@ def test_damaged_python_tree_is_replaced_without_a_time_in_which_tasks_find_none
     monkeypatch.setattr(shutil, "rmtree", watched)
     assert install(wanted, act=True)["changed"]
     assert str(path) not in dict(deleted) and all(there for _, there in deleted)
-    assert tfctl_pythons.whole(path) == "3.7"
+    assert node_pythons.whole(path) == "3.7"
     assert sorted(each.name for each in path.parent.iterdir()) == [".lock", path.name]
 
 
 def test_library_facts_of_this_machine_are_plausible() -> None:
-    assert "libc.so.6" in tfctl_pythons.loadable()
-    major, minor = tfctl_pythons.libc()
+    assert "libc.so.6" in node_pythons.loadable()
+    major, minor = node_pythons.libc()
     assert (major, minor) >= (2, 17)

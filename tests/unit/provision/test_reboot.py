@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.linked_collection import link_collection
 from tfctl.provision import ansible
 
-#: A fake of tfctl_gpu_state, as an action. It logs each host that it checks. At the second check "begins" has a job. On
+#: A fake of gpu_state, as an action. It logs each host that it checks. At the second check "begins" has a job. On
 #: "broken", the driver does not load after the reboot.
 STATE = """
 from pathlib import Path
@@ -32,7 +32,7 @@ class ActionModule(ActionBase):
             return {**super().run(tmp, task_vars), "failed": True, "msg": "the driver is not loaded"}
         busy = host == "busy" or (host == "begins" and host in before)
         reason = "" if host == "fine" else "old driver"
-        boots = Path(__file__).with_name("boots")
+        boots = Path("BOOTS")
         boot = "second" if boots.exists() and host in boots.read_text().split() else "first"
         return {**super().run(tmp, task_vars), "reason": reason, "objection": "a job" if busy else "", "boot_id": boot}
 """
@@ -44,7 +44,7 @@ from ansible.plugins.action import ActionBase
 
 class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
-        with Path(__file__).with_name("boots").open("a") as file:
+        with Path("BOOTS").open("a") as file:
             file.write(task_vars["inventory_hostname"] + "\\n")
         return {**super().run(tmp, task_vars), "changed": True, "rebooted": True}
 """
@@ -52,11 +52,11 @@ PLAY = """
 - hosts: all
   gather_facts: false
   tasks:
-    - tfctl_gpu_state:
+    - tfctl.cluster.gpu_state:
         control: "{{ nvidia_driver_control }}"
       register: nvidia_driver_state
     - ansible.builtin.include_role:
-        name: nvidia_driver
+        name: tfctl.cluster.nvidia_driver
         tasks_from: reboot
 """
 
@@ -67,14 +67,13 @@ def rebooted(folder: Path, names: list[str], batch: int, *, fake: bool = False) 
     Ansible refuses to reboot over a local connection: each reboot fails, and its error shows which host it was. With
     ``fake``, a copy of the role runs the fake instead, which never fails.
     """
-    (folder / "action_plugins").mkdir()
-    (folder / "action_plugins/tfctl_gpu_state.py").write_text(STATE)
     (folder / "play.yml").write_text(PLAY)
+    more: dict[str, str | None] = {"plugins/action/gpu_state.py": STATE.replace("BOOTS", f"{folder}/boots")}
     if fake:
-        (folder / "action_plugins/fake_reboot.py").write_text(REBOOT)
-        shutil.copytree(ansible.data_dir() / "roles/nvidia_driver", folder / "roles/nvidia_driver")
-        tasks = folder / "roles/nvidia_driver/tasks/batch.yml"
-        tasks.write_text(tasks.read_text().replace("ansible.builtin.reboot:", "fake_reboot:"))
+        more["plugins/action/fake_reboot.py"] = REBOOT.replace("BOOTS", f"{folder}/boots")
+        tasks = (ansible.data_dir() / "roles/nvidia_driver/tasks/batch.yml").read_text()
+        renamed = tasks.replace("ansible.builtin.reboot:", "tfctl.cluster.fake_reboot:")
+        more["roles/nvidia_driver/tasks/batch.yml"] = renamed
     log = folder / "log"
     (folder / "hosts").write_text("".join(f"{name} ansible_connection=local\n" for name in names))
     extra = {
@@ -84,7 +83,7 @@ def rebooted(folder: Path, names: list[str], batch: int, *, fake: bool = False) 
         "nvidia_driver_device_nodes": False, "nvidia_driver_services": [],
     }  # fmt: skip
     settings = {
-        "ANSIBLE_ROLES_PATH": f"{folder}/roles:{ansible.data_dir()}/roles",
+        "ANSIBLE_COLLECTIONS_PATH": str(link_collection(folder, more)),
         "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "0",
     }  # fmt: skip
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts", "-e", json.dumps(extra), "play.yml"]
@@ -117,7 +116,7 @@ def test_reboot_stops_after_a_host_whose_driver_does_not_load(tmp_path: Path) ->
     assert re.search(r"fatal: \[broken\].*the driver is not loaded", output), output
     said = "needs a reboot: old driver. It was not rebooted, because broken failed after its reboot"
     assert re.search(rf"fatal: \[third\].*{said}", output), output
-    assert (tmp_path / "action_plugins/boots").read_text().split() == ["works", "broken"]
+    assert (tmp_path / "boots").read_text().split() == ["works", "broken"]
     assert checked[3:] == ["works"] * 3 + ["broken"] * 3, "before the reboot, after it, and with the services"
 
 

@@ -12,15 +12,16 @@ from typing import Any
 
 import fake_host_programs
 import pytest
-from ansible.module_utils import tfctl_created, tfctl_programs, tfctl_receipts
-from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
-from ansible.module_utils.tfctl_install import ModuleFailed
-from ansible.module_utils.tfctl_programs import live_units
-from ansible.module_utils.tfctl_receipts import Manages, Receipt, drifts, read_all
+from ansible_collections.tfctl.cluster.plugins.module_utils import created, programs
+from ansible_collections.tfctl.cluster.plugins.module_utils import receipts as node_receipts
+from ansible_collections.tfctl.cluster.plugins.module_utils.created import begin, end, running_jobs, undo
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils.programs import live_units
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import Manages, Receipt, drifts, read_all
+from ansible_collections.tfctl.cluster.plugins.modules import receipt
+from ansible_collections.tfctl.cluster.plugins.modules.receipt import remove
 from node_tree import Tree, make_plan, reserve
 
-from playbooks.library import tfctl_receipt
-from playbooks.library.tfctl_receipt import remove
 from tfctl.node import receipts, reservations
 from tfctl.node.system import System
 
@@ -57,7 +58,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    for module in (tfctl_programs, tfctl_receipt):
+    for module in (programs, receipt):
         monkeypatch.setattr(module, "STARTS", tmp_path / "run/tfctl")
     host = Host(tmp_path)
     with fake_host_programs.serve(tmp_path / "bin", host.state):
@@ -65,7 +66,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 
 def test_module_util_tfctl_receipts_links_to_the_file_of_the_node_part() -> None:
-    linked = Path(tfctl_receipts.__file__)
+    linked = Path(node_receipts.__file__)
     assert linked.is_symlink() and linked.resolve() == Path(receipts.__file__)
 
 
@@ -439,7 +440,7 @@ def test_reset_is_refused_while_a_job_is_being_started_whose_tasks_do_not_run_ye
 def test_reset_is_refused_while_a_start_writes_its_files(
     provisioned: Host, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfctl_receipt, "TURN_S", 0.1)
+    monkeypatch.setattr(receipt, "TURN_S", 0.1)
     with (
         reservations.lock(System(str(tree.path))),
         pytest.raises(ModuleFailed, match="a job is being started on this host") as refused,
@@ -477,7 +478,7 @@ def test_reset_does_not_count_its_own_lock_among_what_it_removes(provisioned: Ho
 def test_reset_is_refused_when_systemctl_does_not_say_which_jobs_run(
     provisioned: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, said: str
 ) -> None:
-    monkeypatch.setattr(tfctl_programs, "LIMIT_S", 0.2)
+    monkeypatch.setattr(programs, "LIMIT_S", 0.2)
     (tmp_path / "bin/systemctl").unlink()
     (tmp_path / "bin/systemctl").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "bin/systemctl").chmod(0o755)
@@ -488,5 +489,5 @@ def test_reset_is_refused_when_systemctl_does_not_say_which_jobs_run(
 
 def test_created_module_needs_nothing_but_the_receipts() -> None:
     """It runs on hosts, where only the standard library and module_utils exist."""
-    source = Path(tfctl_created.__file__).read_text()
+    source = Path(created.__file__).read_text()
     assert "import tfctl" not in source and "from tfctl" not in source

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 import pytest
-from ansible.module_utils import tfctl_install
+from ansible_collections.tfctl.cluster.plugins.module_utils import install
 
 from tfctl.errors import Exit
 from tfctl.provision import ansible as ansible_run
@@ -272,7 +272,7 @@ def test_remedy_names_the_host_and_keeps_a_word_that_the_user_replaces() -> None
 
 
 def test_each_kind_of_fault_of_the_modules_has_an_exit_code() -> None:
-    assert {tfctl_install.BUSY, tfctl_install.FAILED} < {*KINDS} == {*get_args(Kind)}
+    assert {install.BUSY, install.FAILED} < {*KINDS} == {*get_args(Kind)}
 
 
 EXPLAINED = {"title": "", "machine": "", "gpus": "", "driver": "", "stacks": {"tf2.15": {"faults": [{}]}}}

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.linked_collection import link_collection
 from tests.unit.provision.apt_tree import AptTree
 from tfctl.model import stacks
 from tfctl.provision import ansible
@@ -207,14 +207,15 @@ class Owned:
 
     def _copy_of_the_role(self) -> None:
         """Copy the role. Tests need no root, so its tasks set no owner."""
-        role = self.folder / "roles/nvidia_repo"
-        shutil.copytree(ROLE, role)
-        for path in (role / "tasks").glob("*.yml"):
-            path.write_text(re.sub(r"^ +(owner|group): root\n", "", path.read_text(), flags=re.MULTILINE))
+        tasks = {f"roles/nvidia_repo/tasks/{path.name}": path.read_text() for path in (ROLE / "tasks").glob("*.yml")}
+        without = {name: re.sub(r"^ +(owner|group): root\n", "", text, flags=re.M) for name, text in tasks.items()}
+        link_collection(self.folder, without)
 
     def run(self, *words: str) -> int:
         """Run the role as in a user's own play, and keep its ``output``. Return the number of changes."""
-        play = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["nvidia_repo"]}]
+        play = [
+            {"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["tfctl.cluster.nvidia_repo"]}
+        ]
         (self.folder / "play.yml").write_text(json.dumps(play))
         extra = {
             "nvidia_repo_packager": "apt-get", "nvidia_repo_url": URI, "nvidia_repo_key_file": "3bf863cc.asc",
@@ -222,11 +223,9 @@ class Owned:
             "ansible_python_interpreter": sys.executable,
         }  # fmt: skip
         settings: dict[str, object] = {
-            "ANSIBLE_ROLES_PATH": self.folder / "roles",
-            "ANSIBLE_HOME": self.folder / "home",
-        }
-        settings |= {"ANSIBLE_LIBRARY": ansible.data_dir() / "playbooks/library", "ANSIBLE_NOCOLOR": "1"}
-        settings |= {"ANSIBLE_MODULE_UTILS": ansible.data_dir() / "playbooks/module_utils"}
+            "ANSIBLE_COLLECTIONS_PATH": self.folder / "collections",
+            "ANSIBLE_HOME": self.folder / "home", "ANSIBLE_NOCOLOR": "1",
+        }  # fmt: skip
         command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", json.dumps(extra), "play.yml"]
         variables = {**os.environ, **{name: str(value) for name, value in settings.items()}}
         done = subprocess.run(

@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_links
-from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils import links
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.modules.requirements import RequirementsInstallation
 
-from playbooks.library.tfctl_requirements import RequirementsInstallation
 from tests.unit.provision.test_venv import new_environment, pinned, stored, uv_wheel, wheel
 
 NAME = "0123456789ab"
@@ -90,7 +90,7 @@ def test_empty_lock_makes_an_empty_directory(house: Path, tmp_path: Path) -> Non
     packages = new_packages(house, tmp_path)
     packages.lock = ""
     packages.build()
-    assert [path.name for path in packages.path.iterdir()] == [tfctl_links.REQUIREMENTS_MARKER]
+    assert [path.name for path in packages.path.iterdir()] == [links.REQUIREMENTS_MARKER]
 
 
 def test_packages_need_their_environment(house: Path, tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ def test_packages_need_their_environment(house: Path, tmp_path: Path) -> None:
 def test_packages_are_deleted_with_their_environment(
     house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfctl_links, "REQUIREMENTS", str(tmp_path))
+    monkeypatch.setattr(links, "REQUIREMENTS", str(tmp_path))
     for name, environment in (("a", "tf9-bbbbbbbbbbbb"), ("b", "tf9-cccccccccccc")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / tfctl_links.REQUIREMENTS_MARKER).write_text(json.dumps({"environment": environment}))
+        (tmp_path / name / links.REQUIREMENTS_MARKER).write_text(json.dumps({"environment": environment}))
     copy = tmp_path / "stacks/tf9-bbbbbbbbbbbb"
     shutil.copytree(house / f"stacks/tf9-{NAME}", copy, symlinks=True)
-    tfctl_links.drop(copy)
+    links.drop(copy)
     assert not (tmp_path / "a").exists() and (tmp_path / "b").exists()

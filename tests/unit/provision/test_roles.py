@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils import tfctl_install
+from ansible_collections.tfctl.cluster.plugins.module_utils import install
 
 import tfctl
 from tests.lab import expected_state
@@ -126,8 +126,8 @@ def test_each_variable_of_the_inventory_that_a_message_names_is_documented() -> 
     assert sorted(f"{path}: {name}" for name, path in named if name not in documented | own) == []
 
 
-#: Modules that wait while another run works on the host. They return after tfctl_install.TURN_S and are called again.
-WAITING = {"tfctl_environment", "tfctl_requirements", "tfctl_horovod", "tfctl_build", "tfctl_python_tree"}
+#: Modules that wait while another run works on the host. They return after install.TURN_S and are called again.
+WAITING = {f"tfctl.cluster.{name}" for name in ("environment", "requirements", "horovod", "build", "python_tree")}
 
 
 def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -142,7 +142,7 @@ def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
     assert {*WAITING} == {name for task in waiting for name in WAITING & {*task}}
     for task in waiting:
         assert task["until"] == f"{task['register']}.faults[0].patience_s is not defined"
-        assert task["retries"] * tfctl_install.TURN_S == tfctl_install.PATIENCE_S
+        assert task["retries"] * install.TURN_S == install.PATIENCE_S
 
 
 def test_tasks_that_install_packages_wait_for_another_package_manager() -> None:
@@ -191,14 +191,10 @@ def test_each_of_these_roles_runs_alone_in_the_play_of_a_user(tmp_path: Path) ->
         "path": str(tmp_path / "requirements/0123456789ab"),
     }
     here |= {"requirements_list": [packages], "preflight_explain": True}
-    plays = [{"hosts": role, "gather_facts": False, "roles": [role], "vars": here} for role in roles]
+    plays = [{"hosts": role, "gather_facts": False, "roles": [f"tfctl.cluster.{role}"], "vars": here} for role in roles]
     (tmp_path / "play.yml").write_text(json.dumps(plays))
     words = [*ANSIBLE, "playbook", "--check", "-i", ",".join(roles), str(tmp_path / "play.yml")]
-    data = ansible.data_dir()
-    settings = {"ANSIBLE_ROLES_PATH": data / "roles", "ANSIBLE_LIBRARY": data / "playbooks/library"}
-    settings |= {"ANSIBLE_MODULE_UTILS": data / "playbooks/module_utils", "HOME": tmp_path}
-    settings |= {"ANSIBLE_ACTION_PLUGINS": data / "playbooks/action_plugins"}
-    variables = {**os.environ, **{name: str(value) for name, value in settings.items()}}
+    variables = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100)
     for role in roles:
         changes = "0" if role == "preflight" else "[1-9]"
@@ -407,8 +403,8 @@ def test_each_role_with_a_receipt_has_its_tag_and_a_gpu_role_also_runs_the_nvidi
 def test_selinux_labels_are_restored_between_the_role_and_its_receipt() -> None:
     """The receipt contains the times of files, which a label changes."""
     tasks = read(ansible.data_dir() / "playbooks/tasks/role.yml")[1]["block"]
-    kinds = [next(name for name in task if name.startswith(("tfctl_", "ansible.builtin."))) for task in tasks]
-    assert kinds == ["ansible.builtin.include_role", "ansible.builtin.include_tasks", "tfctl_receipt"]
+    kinds = [next(name for name in task if name.startswith(("tfctl.cluster.", "ansible.builtin."))) for task in tasks]
+    assert kinds == ["ansible.builtin.include_role", "ansible.builtin.include_tasks", "tfctl.cluster.receipt"]
     (relabel,) = read(ansible.data_dir() / "playbooks/tasks" / tasks[1]["ansible.builtin.include_tasks"])
     assert relabel["ansible.builtin.command"]["argv"].startswith("{{ ['restorecon', ")
 
@@ -421,7 +417,7 @@ def inclusions() -> Iterator[tuple[str, set[str]]]:
             for each in [task, *task.get("tasks", []), *task.get("block", [])]:
                 for kind in ("ansible.builtin.import_role", "ansible.builtin.include_role"):
                     if kind in each:
-                        yield each[kind]["name"], {*each.get("vars", {})}
+                        yield each[kind]["name"].removeprefix("tfctl.cluster."), {*each.get("vars", {})}
 
 
 def options_of(role: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.tfctl_facts import disk, gather
+from ansible_collections.tfctl.cluster.plugins.module_utils.facts import disk, gather
 
 from tests.unit.provision.fresh_host import FREE, facts, wanted
 from tfctl.provision.decide import space

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_share
-from ansible.module_utils.tfctl_install import ModuleFailed, NoSpace
+from ansible_collections.tfctl.cluster.plugins.action import send_wheels
+from ansible_collections.tfctl.cluster.plugins.module_utils import share
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, NoSpace
+from ansible_collections.tfctl.cluster.plugins.modules.store import STATES, FileStore, StoredFile, result_of
 
-from playbooks.library.tfctl_store import STATES, FileStore, StoredFile, result_of
-from roles.wheels.action_plugins import tfctl_send_wheels
 from tfctl.provision.remedies import remedy_for
 
 BIG = bytes(range(256)) * 4000
@@ -54,7 +54,7 @@ def peer(tmp_path: Path) -> Iterator[tuple[FileStore, str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [sys.executable, "-I", "-c", tfctl_share.SERVER, str(port), str(store.folder)]
+    words = [sys.executable, "-I", "-c", share.SERVER, str(port), str(store.folder)]
     server = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 20
@@ -124,7 +124,7 @@ def test_files_that_do_not_fit_on_the_disk_are_not_sent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["", "x", "../peer/x", ".upload", "0" * 64])
 def test_server_serves_nothing_but_wheels(peer: tuple[FileStore, str], tmp_path: Path, path: str) -> None:
     with pytest.raises(ModuleFailed, match="cannot be fetched"):
-        tfctl_share.fetch(f"{peer[1]}/{path}", tmp_path / "x", "0" * 64, direct=True)
+        share.fetch(f"{peer[1]}/{path}", tmp_path / "x", "0" * 64, direct=True)
 
 
 def sent(store: FileStore, each: StoredFile, piece: int, count: int | None = None) -> None:
@@ -181,8 +181,8 @@ def test_wheels_that_were_used_least_recently_are_deleted_first(tmp_path: Path) 
 
 
 def test_file_is_sent_in_pieces_that_cover_it() -> None:
-    size = 2 * tfctl_send_wheels.PIECE + 5
-    found = [*tfctl_send_wheels.pieces(size)]
-    assert [first for first, _ in found] == [0, tfctl_send_wheels.PIECE, 2 * tfctl_send_wheels.PIECE]
+    size = 2 * send_wheels.PIECE + 5
+    found = [*send_wheels.pieces(size)]
+    assert [first for first, _ in found] == [0, send_wheels.PIECE, 2 * send_wheels.PIECE]
     assert sum(length for _, length in found) == size
-    assert [*tfctl_send_wheels.pieces(0)] == [(0, 0)]
+    assert [*send_wheels.pieces(0)] == [(0, 0)]

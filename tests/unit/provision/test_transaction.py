@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils import tfctl_transaction
-from ansible.module_utils.tfctl_install import ModuleFailed
-from ansible.module_utils.tfctl_receipts import Package
-from ansible.module_utils.tfctl_transaction import Apt, Dnf, InstalledPackage, Manager, Simulation, transaction
+from ansible_collections.tfctl.cluster.plugins.module_utils import transaction as node_transaction
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import Package
+from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import (
+    Apt,
+    Dnf,
+    InstalledPackage,
+    Manager,
+    Simulation,
+    transaction,
+)
 from jinja2 import Environment
 
 from tfctl.provision import ansible
@@ -62,20 +69,20 @@ class FakeManager(Manager):
     def exact(self, name: str, version: str) -> str:
         return f"{name}={version}"
 
-    def carry_out(self, wanted: tfctl_transaction.Transaction) -> None:
+    def carry_out(self, wanted: node_transaction.Transaction) -> None:
         """Do what the tasks of the role nvidia_packages do with a transaction."""
         self.begin(wanted)
         for name in (package.partition("=")[0] for package in wanted.reinstall):
             self.without_file.remove(name)
             self.there[name] = InstalledPackage(self.there[name].version, False)
         self.there.update({name: InstalledPackage(self.there[name].version, True) for name in wanted.hold})
-        tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
-        tfctl_transaction.PREVIOUS.write_text(json.dumps(wanted.previous))
+        node_transaction.RECORD.write_text(json.dumps(wanted.record))
+        node_transaction.PREVIOUS.write_text(json.dumps(wanted.previous))
 
-    def begin(self, wanted: tfctl_transaction.Transaction) -> None:
+    def begin(self, wanted: node_transaction.Transaction) -> None:
         """Do what the tasks do before they reinstall packages and put them on hold."""
         if wanted.install:
-            tfctl_transaction.RECORD.write_text(json.dumps(wanted.pending))
+            node_transaction.RECORD.write_text(json.dumps(wanted.pending))
             versions, _ = self.simulate(wanted.install)
             self.there.update({name: InstalledPackage(version, False) for name, version in versions.items()})
         for name in wanted.release:
@@ -86,16 +93,16 @@ class FakeManager(Manager):
 
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeManager]:
-    monkeypatch.setattr(tfctl_transaction, "RECORD", tmp_path / "held.json")
-    monkeypatch.setattr(tfctl_transaction, "PREVIOUS", tmp_path / "held-before.json")
+    monkeypatch.setattr(node_transaction, "RECORD", tmp_path / "held.json")
+    monkeypatch.setattr(node_transaction, "PREVIOUS", tmp_path / "held-before.json")
     yield FakeManager()
 
 
-def planned(manager: FakeManager, *asked: str, component: str = "nvidia_driver") -> tfctl_transaction.Transaction:
+def planned(manager: FakeManager, *asked: str, component: str = "nvidia_driver") -> node_transaction.Transaction:
     return transaction(manager, component, (), asked, update=True)
 
 
-def nothing_left(wanted: tfctl_transaction.Transaction) -> bool:
+def nothing_left(wanted: node_transaction.Transaction) -> bool:
     return not (wanted.install or wanted.reinstall or wanted.remove or wanted.release or wanted.hold)
 
 
@@ -124,7 +131,7 @@ def test_transaction_puts_on_hold_what_an_interrupted_run_has_installed(manager:
 
 def test_transaction_restores_nothing_that_an_interrupted_run_has_not_installed(manager: FakeManager) -> None:
     """Somebody may have installed another driver since."""
-    tfctl_transaction.RECORD.write_text(json.dumps(planned(manager, "nvidia-smi").pending))
+    node_transaction.RECORD.write_text(json.dumps(planned(manager, "nvidia-smi").pending))
     again = planned(manager)
     assert nothing_left(again) and again.record == {"nvidia_driver": {}}
 
@@ -193,7 +200,7 @@ def test_transaction_lets_modules_that_are_built_for_one_kernel_follow_its_updat
     modules, library = "linux-modules-nvidia-580-server-generic", "libnvidia-compute-580-server"
     manager.offers.update({modules: "5.15.0-91.101", library: "580.95"})
     manager.there[library] = InstalledPackage("580.82", True)
-    tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {library: "580.82"}}))
+    node_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {library: "580.82"}}))
     wanted = planned(manager, modules, library)
     assert (wanted.hold, wanted.release) == ([], [library])
     manager.carry_out(wanted)
@@ -207,7 +214,7 @@ def test_transaction_forgets_modules_of_a_kernel_that_was_removed(manager: FakeM
     """Their names contain the version of the kernel, and the package sources do not have them any more."""
     followed, removed = (f"linux-modules-nvidia-580-server-{end}" for end in ("generic", "5.15.0-91-generic"))
     manager.there[followed] = InstalledPackage("5.15.0-126.136", False)
-    tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {followed: "", removed: ""}}))
+    node_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {followed: "", removed: ""}}))
     wanted = planned(manager)
     assert nothing_left(wanted) and wanted.record == {"nvidia_driver": {followed: ""}}
 
@@ -246,7 +253,7 @@ OLD_BRANCH, NEW_BRANCH = "libnvidia-compute-535-server", "libnvidia-compute-580-
 
 def test_transaction_replaces_packages_of_another_branch_of_the_driver(manager: FakeManager) -> None:
     """On Ubuntu they conflict. A rollback returns to the removed ones."""
-    tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {OLD_BRANCH: "535.2"}}))
+    node_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {OLD_BRANCH: "535.2"}}))
     manager.there[OLD_BRANCH] = InstalledPackage("535.2", True)
     manager.offers[NEW_BRANCH], manager.removes = "580.1", [OLD_BRANCH]
     wanted = planned(manager, NEW_BRANCH)
@@ -264,11 +271,11 @@ def test_transaction_replaces_packages_of_another_branch_of_the_driver(manager: 
 def test_transaction_completes_an_interrupted_change_of_the_branch(manager: FakeManager) -> None:
     """The next run may ask for nothing, because the driver that is installed fits."""
     old, new = {"nvidia_driver": {OLD_BRANCH: "535.2"}}, {"nvidia_driver": {NEW_BRANCH: "580.1"}}
-    tfctl_transaction.RECORD.write_text(json.dumps(old))
+    node_transaction.RECORD.write_text(json.dumps(old))
     manager.there[OLD_BRANCH] = InstalledPackage("535.2", True)
     manager.offers[NEW_BRANCH], manager.removes = "580.1", [OLD_BRANCH]
     wanted = planned(manager, NEW_BRANCH)
-    tfctl_transaction.RECORD.write_text(json.dumps(wanted.pending))
+    node_transaction.RECORD.write_text(json.dumps(wanted.pending))
     unchanged = planned(manager)
     assert nothing_left(unchanged) and (unchanged.record, unchanged.previous) == (old, {}), "nothing was installed"
     assert planned(manager, NEW_BRANCH) == wanted
@@ -296,8 +303,8 @@ def test_transaction_removes_no_package_of_a_driver_that_is_on_hold_or_for_anoth
 
 def test_patterns_of_a_drivers_packages_are_those_of_preflight() -> None:
     """Modules that run on hosts cannot import them."""
-    assert tfctl_transaction.DRIVER.pattern == readings.PACKAGE.pattern
-    assert tfctl_transaction.LIBRARY.pattern == readings.LIBRARY.pattern
+    assert node_transaction.DRIVER.pattern == readings.PACKAGE.pattern
+    assert node_transaction.LIBRARY.pattern == readings.LIBRARY.pattern
 
 
 def test_transaction_refuses_to_install_a_kernel(manager: FakeManager) -> None:
@@ -389,7 +396,7 @@ def test_apt_may_remove_packages_of_the_branch_that_a_driver_replaces(
     (programs / "rows").write_text("".join(f"{name}\thi \t{old}\t{name}\n" for name in names))
     monkeypatch.setenv("APT", str(programs / "output"))
     monkeypatch.setenv("ROWS", str(programs / "rows"))
-    tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": dict.fromkeys(names, old)}))
+    node_transaction.RECORD.write_text(json.dumps({"nvidia_driver": dict.fromkeys(names, old)}))
     wanted = transaction(Apt(), "nvidia_driver", (), ["nvidia-utils-580-server"], update=False)
     assert wanted.install == ["nvidia-utils-580-server=580.95.05-0ubuntu0.22.04.2"]
     assert (sorted(wanted.remove), wanted.release) == (names, names)
@@ -435,7 +442,7 @@ exit 1
     ],
 )
 def test_headers_that_the_sources_no_longer_have_are_an_error_with_a_remedy(
-    programs: Path, name: str, text: str, manager: type[tfctl_transaction.Manager], package: str
+    programs: Path, name: str, text: str, manager: type[node_transaction.Manager], package: str
 ) -> None:
     program(programs, name, text)
     with pytest.raises(ModuleFailed) as refused:
@@ -512,7 +519,7 @@ def test_dnf_error_is_reported(programs: Path) -> None:
 
 def test_rpm_versions_have_an_epoch_and_locks_are_read(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record has versions with epochs, because preflight compares it with versions that have one."""
-    monkeypatch.setattr(tfctl_transaction, "LOCKS", programs / "versionlock.list")
+    monkeypatch.setattr(node_transaction, "LOCKS", programs / "versionlock.list")
     (programs / "output").write_text(RPM)
     program(programs, "rpm", f"#!/bin/sh\ncat {programs}/output\n")
     program(programs, "dpkg-query", "#!/bin/sh\n")  # as of EPEL's package dpkg
@@ -521,6 +528,6 @@ def test_rpm_versions_have_an_epoch_and_locks_are_read(programs: Path, monkeypat
     found = Dnf().installed(["nvidia-open", "kernel-devel-5.14.0-1.el9.x86_64"])
     assert found == {"nvidia-open": locked, "kernel-devel-5.14.0-1.el9.x86_64": kernel}
     assert Dnf().damaged(["nvidia-open", "kernel-devel"]) == ["kernel-devel"]
-    assert tfctl_transaction.is_installed(found, "nvidia-open=580.*")
-    assert tfctl_transaction.is_installed(found, "nvidia-open=3:580.*")
-    assert not tfctl_transaction.is_installed(found, "nvidia-open=590.*")
+    assert node_transaction.is_installed(found, "nvidia-open=580.*")
+    assert node_transaction.is_installed(found, "nvidia-open=3:580.*")
+    assert not node_transaction.is_installed(found, "nvidia-open=590.*")

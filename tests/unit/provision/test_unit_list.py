@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_forked, tfctl_programs, tfctl_starting, tfctl_unit_list
-from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils import forked as node_forked
+from ansible_collections.tfctl.cluster.plugins.module_utils import programs
+from ansible_collections.tfctl.cluster.plugins.module_utils import starting as node_starting
+from ansible_collections.tfctl.cluster.plugins.module_utils import unit_list as node_unit_list
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.modules.gpu_state import state
 
-from playbooks.library.tfctl_gpu_state import state
 from tfctl.node import forked, starting, unit_list
 
 
 def test_modules_of_the_playbooks_use_the_files_of_the_node_part() -> None:
-    for used, own in ((tfctl_unit_list, unit_list), (tfctl_starting, starting), (tfctl_forked, forked)):
+    for used, own in ((node_unit_list, unit_list), (node_starting, starting), (node_forked, forked)):
         assert Path(str(used.__file__)).resolve() == Path(str(own.__file__)).resolve()
 
 
@@ -41,6 +44,6 @@ def test_state_of_the_driver_for_a_reboot_is_unknown_when_systemctl_does_not_say
     systemctl.write_text("#!/bin/sh\necho Transport endpoint is not connected >&2; exit 1\n")
     systemctl.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(tfctl_programs, "STARTS", tmp_path)
+    monkeypatch.setattr(programs, "STARTS", tmp_path)
     with pytest.raises(ModuleFailed, match=r"^tfctl cannot find out which jobs run: Transport endpoint"):
         state()

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_install, tfctl_links, tfctl_records, tfctl_uv
-from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils import install as node_install
+from ansible_collections.tfctl.cluster.plugins.module_utils import links, records, uv
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.modules.environment import Environment, install
 from uv import find_uv_bin
-
-from playbooks.library.tfctl_environment import Environment, install
 
 PYTHON = os.path.realpath(sys.executable)
 # The user nobody could not enter the directories of the tests.
-tfctl_install.NOBODY = os.geteuid()
+node_install.NOBODY = os.geteuid()
 
 #: A source whose build needs no tools: it writes its wheel itself, with the variable HOME (PEP 517).
 SOURCE = {
@@ -141,7 +141,7 @@ def copied(built: Environment, make: Callable[..., Environment], tmp_path: Path)
 
 
 def site(environment: Environment) -> Path:
-    return tfctl_links.site_of(environment.path)
+    return links.site_of(environment.path)
 
 
 def test_environment_is_built_linked_and_runs(built: Environment) -> None:
@@ -301,8 +301,8 @@ def test_lock_is_split_into_wheels_and_sources() -> None:
     entries = [
         f"{name}==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n" for name in ("a", "b", "c")
     ]
-    assert tfctl_uv.parted("".join(entries)) == ("".join(entries), "")
+    assert uv.parted("".join(entries)) == ("".join(entries), "")
     # Ansible strips the newline at the end of a file that it reads.
-    parted = tfctl_uv.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
+    parted = uv.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
     assert parted == (entries[0] + entries[2], entries[1])
-    assert tfctl_records.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}
+    assert records.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_versions
+from ansible_collections.tfctl.cluster.plugins.module_utils import versions as node_versions
 
 from tfctl.node import versions
 
 
 def test_modules_of_the_playbooks_use_the_file_of_the_node_part() -> None:
-    assert Path(tfctl_versions.__file__).resolve() == Path(versions.__file__).resolve()
+    assert Path(node_versions.__file__).resolve() == Path(versions.__file__).resolve()
 
 
 def test_os_release_is_the_first_file_that_can_be_read_without_comments_and_quotes(tmp_path: Path) -> None:

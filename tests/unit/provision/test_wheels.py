@@ -1,4 +1,4 @@
-"""tfctl_wheels downloads all packages of a lock once, and refuses files with a wrong hash."""
+"""The action wheels downloads all packages of a lock once, and refuses files with a wrong hash."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.linked_collection import link_collection
 from tfctl.provision import ansible, wheels
 from tfctl.provision.results import PlayResult
 
@@ -46,20 +47,13 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def download(folder: Path, lock: str, **more: str) -> PlayResult:
     """Run the action with the arguments that the role passes."""
-    real = ansible.data_dir()
-    (folder / "playbooks").mkdir(exist_ok=True)
-    for name in ("callback_plugins", "library", "module_utils"):
-        if not (folder / "playbooks" / name).exists():
-            (folder / "playbooks" / name).symlink_to(real / "playbooks" / name)
-    if not (folder / "playbooks/action_plugins").exists():
-        (folder / "playbooks/action_plugins").symlink_to(real / "roles/wheels/action_plugins")
     (folder / "lock.txt").write_text(lock)
     words = {"locks": [f"{folder}/lock.txt"], "python": VERSION, "machine": "x86_64", "folder": f"{folder}/cache"}
     words |= more
-    play = {"hosts": "all", "gather_facts": False, "tasks": [{"name": "Collect", "tfctl_wheels": words}]}
-    (folder / "playbooks/wheels.yml").write_text(json.dumps([play]))
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"name": "Collect", "tfctl.cluster.wheels": words}]}
+    collections = link_collection(folder, {"playbooks/wheels.yml": json.dumps([play])})
     (folder / "hosts").write_text("a ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n")
-    return ansible.run(ansible.Play("wheels", folder / "hosts", data=folder), lambda _: None)
+    return ansible.run(ansible.Play("wheels", folder / "hosts", collections=collections), lambda _: None)
 
 
 def cached(folder: Path) -> list[str]:

@@ -22,8 +22,6 @@ from pathlib import Path
 
 import pytest
 
-from tfctl.provision import ansible
-
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 FAKES = {
     "systemd-run": 'while case $1 in -*) true ;; *) false ;; esac; do shift; done\n"$@" >"$NODE_DIR/log" 2>&1 &\n'
@@ -81,7 +79,7 @@ class Fleet:
         }  # fmt: skip
         after = {"ansible.builtin.add_host": {"name": "{{ item }}", "groups": "tfctl_provisioned"}}
         tasks = [
-            {"ansible.builtin.include_role": {"name": "wheels"}, "vars": {"wheels_locks": [str(lock)]}}
+            {"ansible.builtin.include_role": {"name": "tfctl.cluster.wheels"}, "vars": {"wheels_locks": [str(lock)]}}
             for lock in locks
         ]
         play = {
@@ -89,11 +87,9 @@ class Fleet:
             "post_tasks": [{"name": "Group", "loop": "{{ ansible_play_batch }}", **after}],
         }  # fmt: skip
         (self.folder / "play.yml").write_text(json.dumps([play]))
-        data = ansible.data_dir()
         settings = {
-            "ANSIBLE_ROLES_PATH": data / "roles", "ANSIBLE_LIBRARY": data / "playbooks/library", "ANSIBLE_NOCOLOR": 1,
-            "ANSIBLE_MODULE_UTILS": data / "playbooks/module_utils", "HOME": self.folder, "PIP_NO_INDEX": 1,
-            "PIP_FIND_LINKS": self.index, "PIP_CONFIG_FILE": "/dev/null", "PIP_EXTRA_INDEX_URL": "",
+            "HOME": self.folder, "PIP_NO_INDEX": 1, "PIP_FIND_LINKS": self.index, "PIP_CONFIG_FILE": "/dev/null",
+            "PIP_EXTRA_INDEX_URL": "", "ANSIBLE_NOCOLOR": 1,
             "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": 0,
         }  # fmt: skip
         environment = {**os.environ, **{name: str(value) for name, value in settings.items()}}
@@ -105,7 +101,9 @@ class Fleet:
         self.output = done.stdout + done.stderr
         assert done.returncode == 0, self.output
         found: dict[str, list[str]] = {}
-        for name, text in re.findall(r"TASK \[(?:wheels : )?(.*?)\] \*+\n(.*?)(?=\n\n|\Z)", done.stdout, re.DOTALL):
+        for name, text in re.findall(
+            r"TASK \[(?:tfctl.cluster.wheels : )?(.*?)\] \*+\n(.*?)(?=\n\n|\Z)", done.stdout, re.DOTALL
+        ):
             found.setdefault(name, []).extend(re.findall(r"^(?:ok|changed): \[(\w+)", text, re.MULTILINE))
         return found
 

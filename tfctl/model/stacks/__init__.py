@@ -234,7 +234,7 @@ def _own_files(directories: tuple[str, ...]) -> Iterator[Path]:
 
 @cache
 def systems() -> Mapping[str, OperatingSystem]:
-    """Return the supported operating systems, by their names in tfctl_facts."""
+    """Return the supported operating systems, by their names in facts."""
     return _read(dict[str, OperatingSystem], HERE / "systems.yaml")
 
 

@@ -1,4 +1,4 @@
-"""The facts about a host, as the module tfctl_facts gathers them."""
+"""The facts about a host, as the module facts gathers them."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ class Facts:
     ``environments``: the names of complete and incomplete ones. ``links``: by stack. ``mpiruns``: the version of mpirun
     by prefix, "" if it does not run. ``horovods``, ``openmpis``: the environments that use a Horovod, and those that
     link to an Open MPI of tfctl's. ``firewalld``: None if it does not run. ``selinux``: whether
-    the kernel uses it. ``receipts``: for the action tfctl_due.
+    the kernel uses it. ``receipts``: for the action due.
     """
 
     system: str

@@ -88,7 +88,7 @@ class SeenOutput:
 
 
 def read(seen: schema.Plain) -> Facts:
-    """Return the answer of tfctl_facts as Facts. Raises SchemaError."""
+    """Return the answer of facts as Facts. Raises SchemaError."""
     facts = schema.parse(Facts, {**seen, "gpu": None, "firewalld": None})
     output = schema.parse(SeenOutput, {"gpu": seen.get("gpu"), "firewalld": seen.get("firewalld")})
     firewalld = Firewalld(output.firewalld.default, zones(output.firewalld.zones)) if output.firewalld else None
@@ -96,7 +96,7 @@ def read(seen: schema.Plain) -> Facts:
 
 
 def driver_state(seen: schema.Plain) -> DriverState:
-    """Return the answer of tfctl_gpu_state as DriverState. Raises SchemaError."""
+    """Return the answer of gpu_state as DriverState. Raises SchemaError."""
     state = schema.parse(DriverState, {**seen, "gpu": None})
     output = schema.parse(SeenOutput, {"gpu": seen["gpu"]})
     return replace(state, gpu=gpu_facts(output.gpu) if output.gpu else None)

@@ -10,7 +10,7 @@ from tfctl.provision.decide.fault import fault
 
 @dataclass(frozen=True)
 class DriverState:
-    """What the module tfctl_gpu_state gathers. ``units``: of jobs that have not ended."""
+    """What the module gpu_state gathers. ``units``: of jobs that have not ended."""
 
     gpu: GpuFacts | None
     units: tuple[str, ...]

@@ -1,0 +1,37 @@
+"""Compare the hosts of a play with each other, on the control machine: what no host can see alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+
+from tfctl.provision.inspection import compared_hosts
+
+DOCUMENTATION = """
+module: compare_hosts
+short_description: Find what is wrong between the hosts of a play
+description:
+  - Runs once, on the control machine, on what C(decide) has returned as C(compared). Never fails; returns
+    C(faults_by_host), a list for each host that has some, and C(order), the sizes of the canary and of the batches.
+options:
+  canary: {description: 'Hosts to begin with (tfctl_canary); an empty string for the default.', type: raw}
+  batch: {description: 'Hosts to work on at the same time (tfctl_batch).', type: raw}
+"""
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables, settings = task_vars or {}, self._task.args
+        hosts = variables["ansible_play_hosts"]
+        found = {host: variables["hostvars"][host]["preflight_found"].get("compared") for host in hosts}
+        others = len(variables["groups"]["all"]) > len(hosts)
+        return {**result, **compared_hosts(found, others, settings["canary"], settings["batch"])}

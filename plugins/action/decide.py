@@ -1,0 +1,82 @@
+"""Decide what a host gets: gather its facts there, with the module facts, and decide on the control machine."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import filter_loader, test_loader
+
+# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+
+from tfctl import schema
+from tfctl.errors import TfctlError
+from tfctl.model import stacks
+from tfctl.provision.decide import readings
+from tfctl.provision.inspection import ARGUMENTS, Inspection, refused, settings_of, with_variables
+
+#: What each process would otherwise load: Ansible imports this file once, before it forks a process for each host.
+LOADED = (stacks.load(()), filter_loader.get("default"), test_loader.get("defined"))
+# They share what there is by then, so looking for garbage in it would only cost each of them time and memory.
+gc.freeze()
+
+DOCUMENTATION = """
+name: decide
+short_description: Report everything that prevents what a host is to become, and decide how to get there
+description:
+  - Gathers the facts of the host with the module facts, which changes nothing. Returns C(seen), the facts,
+    C(decision), what was chosen, and C(requirements), what the role requirements installs. If the host cannot be
+    provisioned, returns C(faults) instead of a decision, each with its remedy, for report_faults or due. In
+    both cases, returns C(compared) for compare_hosts. The classes in tfctl/provision/decide document them.
+options:
+  uid: {type: int, required: true, description: UID and GID of the job user and its group.}
+  shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
+  operators: {type: list, elements: str, default: [], description: Who may run jobs; empty, the login user.}
+  stack: {type: str, default: '', description: The stack of the host, or C(none).}
+  stack_dirs: {type: list, elements: str, default: [], description: Directories with stacks of your own.}
+  pythons: {type: list, elements: str, default: [], description: Interpreters on the host that stacks may use.}
+  trees: {type: list, elements: str, default: [], description: CPython trees of the control machine, to send to hosts.}
+  address: {type: str, default: '', description: Where the other hosts reach this one.}
+  time_sync: {type: bool, default: false, description: Whether provisioning will synchronize the clock.}
+  ports: {type: str, default: '', description: 'The ports of jobs, such as 2222-2299.'}
+  shared_storage: {type: str, default: '', description: How provisioning mounts or checks a shared directory.}
+  requirements: {type: list, elements: str, default: [], description: Requirements files of jobs.}
+  index_url: {type: str, default: '', no_log: true, description: 'The package index for them, in place of pip''s.'}
+  explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
+  preferences: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
+"""
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        validated = ArgumentSpecValidator(ARGUMENTS).validate(self._task.args)
+        given, wrong = validated.validated_parameters, validated.error_messages
+        if wrong:  # in provision.yml, the role does not validate its variables
+            raise AnsibleActionFail("\n".join(["Validation of arguments failed:", *map(with_variables, wrong)]))
+        settings = settings_of(given)
+        # Where relative paths of the inventory begin. A list of hosts has no directory.
+        base = Path((task_vars or {}).get("inventory_dir") or Path.cwd())
+        try:
+            inspection = Inspection(settings, base, self.get_shell_option("remote_tmp", default="~/.ansible/tmp"))
+        except TfctlError as error:
+            return {**result, "faults": [refused(error)]}
+        sent = time.time()
+        result.update(self._execute_module("tfctl.cluster.facts", inspection.questions(), task_vars=task_vars))
+        received = time.time()
+        if result.get("failed") or result.get("skipped"):
+            return result
+        try:
+            facts = readings.read(result["seen"])
+        except schema.SchemaError as error:
+            raise AnsibleActionFail(f"facts: {error}") from None
+        decided = inspection.decide(facts, sent, received, write=not self._task.check_mode)
+        warnings = [*result.get("warnings", []), *decided.pop("notices", ())]
+        return {**result, **decided, "warnings": warnings}

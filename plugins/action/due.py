@@ -1,0 +1,85 @@
+"""Decide on the control machine which roles run on a host: see the function `due` in tfctl/provision/due.py."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+
+# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+
+from tfctl import schema
+from tfctl.node.receipts import CheckedReceipt
+from tfctl.provision.due import choose, code_digests
+
+#: The directory of the collection.
+COLLECTION = Path(__file__).resolve().parents[2]
+#: Digests of the code of all roles. Ansible imports this file once, before it forks a process for each host.
+CODE = code_digests(COLLECTION)
+
+
+class ActionModule(ActionBase):
+    """Arguments: ``faults``, with which the action fails if there are any; ``roles``, whether the host is to have each
+    role; ``receipts`` of the host; ``full``; ``unskipped``, whether a role runs even if its receipt holds;
+    ``momentary``, for a role, the variables that its receipt does not depend on. The digest uses the defaults of these
+    variables. ``connected``: whether the host needs a role of the last play. It is returned unchanged, for the task
+    that groups the hosts.
+
+    Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
+    ``drifts``: what has changed on the host since those roles ran, in sentences.
+    """
+
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("faults", "roles", "receipts", "full", "unskipped", "momentary", "connected"))
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        given, variables = self._task.args, task_vars or {}
+        if faults := given.get("faults"):
+            return {**result, "failed": True, "msg": "; ".join(each["message"] for each in faults), "faults": faults}
+        receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
+        roles = [role for role, has in given["roles"].items() if boolean(has)]
+        wanted = {role: self._template(role, variables, given.get("momentary", {}).get(role, ())) for role in roles}
+        chosen = choose(
+            CODE,
+            wanted,
+            receipts,
+            check=self._task.check_mode,
+            full=boolean(given.get("full", False)),
+            named=variables["ansible_run_tags"],
+            unskipped=[role for role, always in given.get("unskipped", {}).items() if boolean(always)],
+        )
+        return {**result, "changed": False, "connected": boolean(given.get("connected", False)), **chosen}
+
+    def _template(
+        self, role: str, variables: dict[str, Any], momentary: Collection[str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the inputs of a role, and what it manages, with the variables that the role would see.
+
+        The inputs are the values of its options and what it manages, with the defaults of the variables ``momentary``.
+        """
+        folder, manages = COLLECTION / "roles" / role, f"{role}_manages"
+        specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+        own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}
+        defaults = self._load(folder / "defaults/main.yml")
+        seen = {**defaults, **variables, **own, "role_path": str(folder)}
+        lasting = {**seen, **{name: defaults[name] for name in momentary}}
+        see = partial(self._templar.copy_with_new_env, searchpath=[str(folder)])
+        try:
+            then = see(available_variables=lasting)
+            inputs = {name: then.template(lasting[name]) for name in (*specs, manages) if name in lasting}
+            return inputs, see(available_variables=seen).template(seen[manages]) if momentary else inputs[manages]
+        except AnsibleError as error:
+            raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error
+
+    def _load(self, path: Path) -> dict[str, Any]:
+        # Each host has a process of its own, in which no file is read twice: do not copy what has been read.
+        load = partial(self._loader.load_from_file, cache="none", unsafe=True, trusted_as_template=True)
+        return load(str(path)) or {} if path.exists() else {}

@@ -1,0 +1,44 @@
+"""The filters apt_source_file and apt_components, of the files of apt's sources that slurp has read."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+
+from tfctl.provision.decide import apt_sources
+
+DOCUMENTATION = """
+name: apt_source_file
+short_description: Find the file of apt's package sources that contains a repository
+description:
+  - Returns the path of the first file with an enabled entry for the repository, or an empty string.
+options:
+  _input: {description: Results of the module slurp., type: list, elements: dict, required: true}
+  uri: {description: The URI of the repository., type: str, required: true}
+"""
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., object]]:
+        return {"apt_source_file": holder, "apt_components": missing_components}
+
+
+def holder(read: Sequence[Mapping[str, str]], uri: str) -> str:
+    return apt_sources.holder(contents(read), uri)
+
+
+def missing_components(
+    read: Sequence[Mapping[str, str]], listed: str, components: Sequence[str], own_file: str
+) -> apt_sources.MissingComponents:
+    """Return the entries for missing components, and the faults. See apt_sources.missing_components."""
+    return apt_sources.missing_components(listed, contents(read), components, own_file)
+
+
+def contents(read: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the text of files by path."""
+    return {each["source"]: base64.b64decode(each["content"]).decode("utf-8", "replace") for each in read}

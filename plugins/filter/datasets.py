@@ -1,0 +1,29 @@
+"""Filters for the entries of datasets. See tfctl/provision/decide/datasets.py."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+
+from tfctl.provision.decide import datasets
+from tfctl.provision.faults import ModuleFault
+from tfctl.schema import Plain
+
+
+class FilterModule:
+    """``datasets`` completes the entries; ``dataset_faults`` returns what is wrong with them."""
+
+    def filters(self) -> dict[str, Callable[[Sequence[Plain]], object]]:
+        return {"datasets": completed, "dataset_faults": faults}
+
+
+def completed(entries: Sequence[Plain]) -> list[Plain]:
+    return [datasets.completed(entry) for entry in entries]
+
+
+def faults(entries: Sequence[Plain]) -> list[ModuleFault]:
+    return [found for entry in entries for found in datasets.faults(entry)]

@@ -1,0 +1,35 @@
+"""The filter serial: the batches in which a play works on its hosts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
+sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+
+from tfctl.provision.order import Order
+
+DOCUMENTATION = """
+name: serial
+short_description: The batches in which a play works on its hosts
+description:
+  - Returns C(serial) for a play on these hosts, by the order that C(compare_hosts) has returned on them.
+options:
+  _input: {description: The hosts of the play., type: list, elements: str, required: true}
+  hostvars: {description: The variables of all hosts., type: dict, required: true}
+"""
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., list[int]]]:
+        return {"serial": serial}
+
+
+def serial(hosts: Sequence[str], hostvars: Mapping[str, Any]) -> list[int]:
+    """Return the sizes of the batches, or nothing if there are no hosts, as when only the syntax is checked."""
+    if not hosts:
+        return []
+    return Order(**hostvars[hosts[0]]["preflight_compared"]["order"]).serial(len(hosts))

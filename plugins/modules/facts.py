@@ -1,0 +1,43 @@
+#!/usr/bin/python
+"""Gather the facts about a host that decide what it gets, without changing anything."""
+
+from __future__ import annotations
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.facts import gather
+
+DOCUMENTATION = """
+module: facts
+short_description: Gather the facts about a host that decide what it gets
+description:
+  - Reads the host and changes nothing.
+  - The action plugin decide runs this module.
+options:
+  uid: {type: int, required: true, description: UID and GID of the job user and its group.}
+  directories: {type: list, elements: str, required: true, description: Directories whose file systems are looked at.}
+  address: {type: str, default: '', description: Where the other hosts reach this one.}
+  pythons: {type: list, elements: path, default: [], description: Interpreters on this host that stacks may use.}
+  libraries: {type: list, elements: str, default: [], description: System libraries that CPython trees require.}
+"""
+
+RETURN = """
+seen: {type: dict, returned: success, description: The facts. tfctl/provision/decide/facts.py documents them.}
+"""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "uid": {"type": "int", "required": True},
+            "directories": {"type": "list", "elements": "str", "required": True},
+            "address": {"type": "str", "default": ""},
+            "pythons": {"type": "list", "elements": "path", "default": []},
+            "libraries": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    module.exit_json(changed=False, seen=gather(**module.params), invocation={})
+
+
+if __name__ == "__main__":
+    main()

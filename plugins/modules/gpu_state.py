@@ -1,0 +1,54 @@
+#!/usr/bin/python
+"""Gather the state of a host's NVIDIA driver, and what a reboot would interrupt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.gpu_facts import look
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
+from ansible_collections.tfctl.cluster.plugins.module_utils.programs import first_line, live_units
+
+DOCUMENTATION = """
+module: gpu_state
+short_description: Say whether a host's driver works, and whether it needs a reboot
+description:
+  - The module gathers the state; the action plugin of the same name judges it, and takes the options.
+options:
+  insist: {type: bool, default: false, description: "Whether a host whose driver does not work is a failed one."}
+  control: {type: dict, required: true, description: "machine_id, boot_id and local, of the machine tfctl runs on."}
+"""
+
+EXAMPLES = """
+- name: Check that the driver works
+  tfctl.cluster.gpu_state:
+    control: {machine_id: "", boot_id: "", local: false}
+    insist: true
+"""
+
+RETURN = """
+ready: {type: bool, returned: success, description: Whether the driver is loaded and has its device nodes.}
+persistent: {type: bool, returned: success, description: Whether persistence mode is on.}
+reason: {type: str, returned: success, description: Why the host needs a reboot. Empty if it does not.}
+objection: {type: str, returned: success, description: Why the host must not be rebooted. Empty if it may be.}
+boot_id: {type: str, returned: success, description: The boot ID of the host.}
+"""
+
+
+def main() -> None:
+    finish(AnsibleModule(argument_spec={}, supports_check_mode=True), lambda: {"state": state()})
+
+
+def state() -> dict[str, object]:
+    """Raises ModuleFailed."""
+    return {
+        "gpu": look(),
+        "units": live_units(),
+        "machine_id": first_line(Path("/etc/machine-id")),
+        "boot_id": first_line(Path("/proc/sys/kernel/random/boot_id")),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+#!/usr/bin/python
+"""Install a CPython tree that was packed on the control machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
+    ModuleFailed,
+    finish,
+    last_lines,
+    run,
+    scratch,
+    unpack,
+)
+from ansible_collections.tfctl.cluster.plugins.module_utils.pythons import ASK, MARKER, listed, whole
+from ansible_collections.tfctl.cluster.plugins.module_utils.share import digest
+
+DOCUMENTATION = """
+module: python_tree
+short_description: Install a CPython tree
+description:
+  - Compares names and sizes of the files in O(path) with those that were installed. If one differs, unpacks O(archive)
+    beside O(path), imports the modules that TensorFlow needs, and moves the tree to O(path).
+  - In check mode, RV(differs) says whether O(archive) is needed.
+options:
+  path: {type: path, required: true, description: Where to install the tree.}
+  archive: {type: path, required: true, description: The packed tree on this host. It is deleted.}
+  python: {type: str, required: true, description: 'The version of Python, such as 3.7.'}
+  sha256: {type: str, required: true, description: The hash of the archive.}
+"""
+
+EXAMPLES = """
+- name: Install CPython 3.7
+  tfctl.cluster.python_tree:
+    path: /opt/tfctl/python/3.7
+    archive: /root/python-3.7.tar.gz
+    python: "3.7"
+    sha256: "{{ tree.sha256 }}"
+"""
+
+RETURN = """
+differs: {type: bool, returned: success, description: Whether O(archive) was or is needed.}
+"""
+
+
+def main() -> None:
+    text, path = {"type": "str", "required": True}, {"type": "path", "required": True}
+    module = AnsibleModule(
+        argument_spec={"path": path, "archive": path, "python": text, "sha256": text}, supports_check_mode=True
+    )
+    sent = None if module.check_mode else Path(module.params["archive"])
+    finish(module, lambda: install(module.params, act=not module.check_mode), sent)
+
+
+def install(wanted: dict[str, Any], act: bool) -> dict[str, object]:
+    path, archive, version = Path(wanted["path"]), Path(wanted["archive"]), wanted["python"]
+    if whole(path) == version:
+        return {"changed": False, "differs": False}
+    if act:
+        part, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
+        with scratch(path.with_name(".lock"), f"unpacks {path.name}", part, old):
+            if digest(archive) != wanted["sha256"]:
+                raise ModuleFailed(f"{archive} does not match the hash of the archive that was sent", "run it again")
+            unpack(archive, part)
+            check_interpreter(part, version, archive.name)
+            if path.exists():  # a running task may import from it
+                path.rename(old)
+            part.rename(path)
+    return {"changed": True, "differs": True}
+
+
+def check_interpreter(part: Path, version: str, name: str) -> None:
+    """Run the tree's interpreter, compile its modules, and note its files.
+
+    Raises ModuleFailed if it does not run here.
+    """
+    program = str(part / f"bin/python{version}")
+    done = run([program, "-I", "-c", ASK])
+    if done.stdout.strip() != version:
+        raise ModuleFailed(f"{name}: its Python does not run here: {last_lines(done.stderr).splitlines()[-1]}")
+    # No job can write bytecode there later. Ignore the exit code: some files are templates, which cannot be compiled.
+    run([program, "-I", "-m", "compileall", "-q", "-q", str(part / "lib")])
+    (part / MARKER).write_text(json.dumps({"python": version, "files": listed(part)}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

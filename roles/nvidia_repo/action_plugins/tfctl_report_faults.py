@@ -1,1 +1,0 @@
-../../../playbooks/action_plugins/tfctl_report_faults.py
