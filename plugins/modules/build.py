@@ -36,7 +36,7 @@ description:
     continues if the control machine is interrupted. A later run waits for it and takes its result.
   - Reports the compiler's errors if the script fails.
 options:
-  name: {type: str, required: true, description: What is built, for messages.}
+  name: {type: str, required: true, description: 'What is built, for messages.'}
   script:
     description: A shell script. It reads C($ARCHIVE) and leaves the file C($RESULT).
     type: str

@@ -23,8 +23,8 @@ description:
     runs on the host. Directories that are not empty stay, and so do packages that others need.
 options:
   state: {type: str, required: true, choices: [begin, end, absent], description: What to do.}
-  role: {type: str, description: The role.}
-  digest: {type: str, description: The digest of the inputs of the role, for C(end).}
+  role: {type: str, description: 'For C(begin) and C(end): the role.'}
+  digest: {type: str, description: 'For C(end): the digest of the inputs of the role.'}
   manages: {type: dict, description: 'What the role manages: see the class Manages in tfctl/node/receipts.py.'}
   keep: {type: list, elements: str, default: [], description: Roles that C(absent) leaves alone.}
   folder: {type: path, default: /var/lib/tfctl/provision, description: The directory of the receipts.}

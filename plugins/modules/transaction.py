@@ -39,8 +39,8 @@ options:
 """
 
 RETURN = """
-install: {type: list, elements: str, returned: success, description: Packages to install, in exact versions.}
-reinstall: {type: list, elements: str, returned: success, description: Packages to install again, for a missing file.}
+install: {type: list, elements: str, returned: success, description: 'Packages to install, in exact versions.'}
+reinstall: {type: list, elements: str, returned: success, description: Packages with a missing file.}
 remove: {type: list, elements: str, returned: success, description: Packages of the driver that it removes.}
 release: {type: list, elements: str, returned: success, description: Packages whose hold prevents the installation.}
 hold: {type: list, elements: str, returned: success, description: NVIDIA's packages to put on hold afterwards.}
