@@ -56,6 +56,16 @@ EXAMPLES = """
     result: /usr/local/lib/libexample.so
 """
 
+RETURN = """
+faults:
+  description:
+    - Why it failed. Each has C(message), C(remedy) and C(kind).
+    - If one has C(patience_s), another run is at work on the host. Call the module again, for at most so many seconds.
+  type: list
+  elements: dict
+  returned: failure
+"""
+
 LIMIT_S = 3600
 NICENESS = 10
 #: The number of lines of a build's output that are reported.

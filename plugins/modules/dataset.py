@@ -41,20 +41,47 @@ description:
     beside its final place and moves it there. It refuses a place below a directory in which jobs may replace files.
 options:
   datasets:
-    description: Entries of datasets, as the filter of that name completes them.
+    description: Data sets, as the filter C(datasets) completes them. C(installed) takes one.
     type: list
     elements: dict
     required: true
   state: {type: str, required: true, choices: [checked, installed], description: What to do.}
   source:
-    {type: str, default: '', description: "For installed: a URL, also file://. If it is empty, the data set's own."}
-  server: {type: str, default: '', description: "For installed: the host from which the archive has been copied."}
-  reason: {type: str, default: '', description: "For installed: why it could not be copied."}
+    description: 'For C(installed): a URL, also file://. If it is empty, that of the data set.'
+    type: str
+    default: ''
+  server:
+    description: 'For C(installed): the host from which the archive has been copied. Without the archive, it fails.'
+    type: str
+    default: ''
+  reason: {type: str, default: '', description: 'For C(installed): why it could not be copied.'}
+"""
+
+EXAMPLES = """
+- name: Look for the data sets of the cluster
+  tfctl.cluster.dataset:
+    datasets: "{{ cluster_datasets | tfctl.cluster.datasets }}"
+    state: checked
+  register: found
+
+- name: Install those that are missing
+  tfctl.cluster.dataset:
+    datasets: ["{{ item }}"]
+    state: installed
+  loop: "{{ cluster_datasets | tfctl.cluster.datasets }}"
+  when: item.name in found.missing
 """
 
 RETURN = """
 missing: {type: list, elements: str, returned: 'with C(checked)', description: Data sets to install.}
 archived: {type: list, elements: str, returned: 'with C(checked)', description: Those whose archive is on the host.}
+faults:
+  description:
+    - Why it failed. Each has C(message), C(remedy) and C(kind).
+    - If one has C(patience_s), another run is at work on the host. Call the module again, for at most so many seconds.
+  type: list
+  elements: dict
+  returned: failure
 """
 
 ARCHIVES = Path("/var/lib/tfctl/datasets/.archives")

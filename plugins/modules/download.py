@@ -31,6 +31,10 @@ EXAMPLES = """
     sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 """
 
+RETURN = """
+faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
+"""
+
 
 def main() -> None:
     module = AnsibleModule(

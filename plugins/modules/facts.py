@@ -20,6 +20,18 @@ options:
   libraries: {type: list, elements: str, default: [], description: System libraries that CPython trees require.}
 """
 
+EXAMPLES = """
+- name: Gather the facts of the host
+  tfctl.cluster.facts:
+    uid: 880
+    directories: [/srv/tfctl]
+  register: host
+
+- name: Refuse a host with less than 10 GB of free space
+  ansible.builtin.assert:
+    that: host.seen.disks['/srv/tfctl'].free_mb >= 10000
+"""
+
 RETURN = """
 seen: {type: dict, returned: success, description: The facts. tfctl/provision/decide/facts.py documents them.}
 """

@@ -16,8 +16,15 @@ short_description: Say whether a host's driver works, and whether it needs a reb
 description:
   - The module gathers the state; the action plugin of the same name judges it, and takes the options.
 options:
-  insist: {type: bool, default: false, description: "Whether a host whose driver does not work is a failed one."}
-  control: {type: dict, required: true, description: "machine_id, boot_id and local, of the machine tfctl runs on."}
+  insist: {type: bool, default: false, description: Whether a host whose driver does not work is a failed one.}
+  control:
+    description: The machine that Ansible runs on. RV(objection) says if the host is this machine.
+    type: dict
+    required: true
+    suboptions:
+      machine_id: {type: str, description: The content of its /etc/machine-id. Empty if it has none.}
+      boot_id: {type: str, description: The content of its /proc/sys/kernel/random/boot_id. Empty if it has none.}
+      local: {type: bool, description: Whether Ansible reaches the host by a local connection.}
 """
 
 EXAMPLES = """
@@ -32,7 +39,9 @@ ready: {type: bool, returned: success, description: Whether the driver is loaded
 persistent: {type: bool, returned: success, description: Whether persistence mode is on.}
 reason: {type: str, returned: success, description: Why the host needs a reboot. Empty if it does not.}
 objection: {type: str, returned: success, description: Why the host must not be rebooted. Empty if it may be.}
+in_use: {type: str, returned: success, description: 'Which jobs run, or which processes use a GPU.'}
 boot_id: {type: str, returned: success, description: The boot ID of the host.}
+faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
 
 

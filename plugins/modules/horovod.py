@@ -43,9 +43,35 @@ options:
   wheel: {type: path, description: The wheel on this host. It is deleted.}
 """
 
+EXAMPLES = """
+- name: Install Horovod beside the environment of a stack
+  tfctl.cluster.horovod:
+    environment: /opt/tfctl/stacks/mine-0123456789ab
+    home: /opt/tfctl/horovod/0123456789abcdef
+    version: 0.28.1
+    gloo: true
+    wheel: /root/horovod-0.28.1-cp311-cp311-linux_x86_64.whl
+  register: installed
+  until: installed.faults[0].patience_s is not defined
+  retries: 300
+  delay: 0
+
+- name: Remove Horovod from the environment
+  tfctl.cluster.horovod:
+    environment: /opt/tfctl/stacks/mine-0123456789ab
+    home: ""
+"""
+
 RETURN = """
 differs: {type: bool, returned: success, description: Whether Horovod was or is to be installed or removed.}
 unpack: {type: bool, returned: success, description: Whether O(wheel) is needed for that.}
+faults:
+  description:
+    - Why it failed. Each has C(message), C(remedy) and C(kind).
+    - If one has C(patience_s), another run is at work on the host. Call the module again, for at most so many seconds.
+  type: list
+  elements: dict
+  returned: failure
 """
 
 MARKER = "tfctl-horovod.json"

@@ -23,8 +23,18 @@ options:
   exact: {type: bool, required: true, description: Whether a later version with the same major version is an error.}
 """
 
+EXAMPLES = """
+- name: Check that jobs find cuDNN
+  tfctl.cluster.library:
+    library: cudnn
+    soname: libcudnn.so.8
+    version: 8.9.4
+    exact: false
+"""
+
 RETURN = """
 found: {type: int, returned: success, description: "The version as the library encodes it, such as 8904 for 8.9.4."}
+faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
 
 # cudnnGetVersion() returns the version; the other two write it to an address. CUDA's runtime needs the driver, which

@@ -44,6 +44,13 @@ EXAMPLES = """
 
 RETURN = """
 differs: {type: bool, returned: success, description: Whether O(archive) was or is needed.}
+faults:
+  description:
+    - Why it failed. Each has C(message), C(remedy) and C(kind).
+    - If one has C(patience_s), another run is at work on the host. Call the module again, for at most so many seconds.
+  type: list
+  elements: dict
+  returned: failure
 """
 
 

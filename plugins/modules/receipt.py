@@ -55,6 +55,8 @@ EXAMPLES = """
 RETURN = """
 removed: {type: list, elements: str, returned: 'with C(absent)', description: What was removed.}
 kept: {type: list, elements: str, returned: 'with C(absent)', description: 'What stays, and why.'}
+role: {type: str, returned: 'with C(begin) and C(end)', description: The role whose receipt was written.}
+faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
 
 

@@ -32,8 +32,29 @@ options:
   store: {type: path, default: /var/cache/tfctl/wheels, description: The directory with the wheels on this host.}
 """
 
+EXAMPLES = """
+- name: Install the packages of a lock file
+  tfctl.cluster.requirements:
+    path: /opt/tfctl/requirements/0123456789ab
+    environment: /opt/tfctl/stacks/mine-0123456789ab
+    lock: "{{ lookup('ansible.builtin.file', 'requirements.lock') }}"
+    uv_lock: "{{ lookup('ansible.builtin.file', 'uv.txt') }}"
+    wheels: "{{ wheels_downloaded.files }}"
+  register: installed
+  until: installed.faults[0].patience_s is not defined
+  retries: 300
+  delay: 0
+"""
+
 RETURN = """
 differs: {type: bool, returned: success, description: Whether the packages were or are to be installed.}
+faults:
+  description:
+    - Why it failed. Each has C(message), C(remedy) and C(kind).
+    - If one has C(patience_s), another run is at work on the host. Call the module again, for at most so many seconds.
+  type: list
+  elements: dict
+  returned: failure
 """
 
 

@@ -27,6 +27,10 @@ EXAMPLES = """
     stack: tf2.15
 """
 
+RETURN = """
+faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
+"""
+
 
 def main() -> None:
     module = AnsibleModule(

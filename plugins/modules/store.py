@@ -67,6 +67,7 @@ upload: {type: str, returned: 'with C(prepared)', description: A directory of th
 pieces: {type: dict, returned: 'with C(prepared)', description: The sizes of the pieces that are in it.}
 url: {type: str, returned: 'with C(served)', description: Where other hosts fetch the files.}
 reason: {type: str, returned: 'with C(fetched)', description: Why the other host could not be reached. Or empty.}
+faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
 
 STATES = ["checked", "prepared", "received", "served", "fetched", "stopped"]

@@ -38,6 +38,20 @@ options:
     default: []
 """
 
+EXAMPLES = """
+- name: Simulate the installation of NCCL
+  tfctl.cluster.transaction:
+    component: nccl
+    packager: apt-get
+    packages: [libnccl2=2.18.*]
+  register: simulated
+
+- name: Install the packages
+  ansible.builtin.apt:
+    name: "{{ simulated.install }}"
+  when: simulated.install | length > 0
+"""
+
 RETURN = """
 install: {type: list, elements: str, returned: success, description: 'Packages to install, in exact versions.'}
 reinstall: {type: list, elements: str, returned: success, description: Packages with a missing file.}
@@ -47,6 +61,7 @@ hold: {type: list, elements: str, returned: success, description: NVIDIA's packa
 record: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json afterwards.}
 pending: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json while packages change.}
 previous: {type: dict, returned: success, description: The content of /var/lib/tfctl/held-before.json afterwards.}
+faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
 
 
