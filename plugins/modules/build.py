@@ -31,6 +31,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
 DOCUMENTATION = """
 module: build
 short_description: Build software from its source
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - Runs O(script) as the user nobody in O(directory), which is deleted afterwards. The build runs at low priority and
     continues if the control machine is interrupted. A later run waits for it and takes its result.

@@ -35,6 +35,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch
 DOCUMENTATION = """
 module: dataset
 short_description: Check and install data sets
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - C(checked) changes nothing. It finds the data sets that are missing, or whose files have changed.
   - C(installed) downloads a data set from O(source), unless its archive is on the host, compares its hash, unpacks it

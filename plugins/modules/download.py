@@ -13,6 +13,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch
 DOCUMENTATION = """
 module: download
 short_description: Download a file
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - Downloads O(url) to O(path), through the proxies that the role proxy has configured on the host. The module get_url
     would need them as variables, which Ansible writes on the command line of sudo, and a URL may contain a password.

@@ -29,6 +29,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.uv import ARGUMENTS,
 DOCUMENTATION = """
 module: environment
 short_description: Install a Python environment from a lock file
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - Compares size and time of every file that the packages of O(lock) installed. If one differs, builds the whole
     environment beside its path and moves it there when it is complete.

@@ -9,6 +9,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.facts import gather
 DOCUMENTATION = """
 module: facts
 short_description: Gather the facts about a host that decide what it gets
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - Reads the host and changes nothing.
   - The action plugin decide runs this module.

@@ -13,6 +13,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.programs import firs
 DOCUMENTATION = """
 module: gpu_state
 short_description: Say whether a host's driver works, and whether it needs a reboot
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - The module gathers the state; the action plugin of the same name judges it, and takes the options.
 options:

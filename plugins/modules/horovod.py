@@ -27,6 +27,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.records import compl
 DOCUMENTATION = """
 module: horovod
 short_description: Install Horovod beside a stack's environment
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - Compares size and time of every file of the wheel. If one differs, unpacks O(wheel) beside O(home), compiles
     the modules, compares the hash of every file with the wheel's RECORD, imports Horovod as the user nobody, and moves

@@ -14,6 +14,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.install import Modul
 DOCUMENTATION = """
 module: library
 short_description: Load a library as a job would, and compare its version
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - Changes nothing. Loads O(soname) in a process without LD_LIBRARY_PATH, and asks it for its version.
 options:

@@ -22,6 +22,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.share import digest
 DOCUMENTATION = """
 module: python_tree
 short_description: Install a CPython tree
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - Compares names and sizes of the files in O(path) with those that were installed. If one differs, unpacks O(archive)
     beside O(path), imports the modules that TensorFlow needs, and moves the tree to O(path).

@@ -15,6 +15,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.starting import STAR
 DOCUMENTATION = """
 module: receipt
 short_description: Record what a role creates, and undo it
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - C(begin), before a role, records what exists. C(end), after it, records what the role has created, and a fingerprint
     of everything that it manages. Both only write the receipt, so they never report a change, and do nothing in check

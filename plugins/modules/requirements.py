@@ -18,6 +18,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.uv import ARGUMENTS,
 DOCUMENTATION = """
 module: requirements
 short_description: Install the packages of a lock file into a directory
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - Compares size and time of every file that the packages of O(lock) installed. If one differs, installs all of them
     beside the path and moves the directory there when it is complete.

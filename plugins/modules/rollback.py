@@ -13,6 +13,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.links import before,
 DOCUMENTATION = """
 module: rollback
 short_description: Return a stack to its previous environment
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - The environment in use now is kept. The next provisioning, or another rollback, switches back to it.
   - Fails while a job runs with the stack, and if there is no previous environment.

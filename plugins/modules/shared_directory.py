@@ -14,6 +14,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.install import finis
 DOCUMENTATION = """
 module: shared_directory
 short_description: Check that hosts share a directory
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - C(created) creates an empty file with a random name, C(found) waits until it appears, and C(absent) deletes it.
   - Acts as O(uid), because a file server may map root to nobody. It does so without executing a program, because the

@@ -24,6 +24,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch, 
 DOCUMENTATION = """
 module: store
 short_description: Keep files on a host by their hashes, and copy them from host to host
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - C(checked) finds out which of O(files) are missing. It deletes other files, those that were used least recently
     first, until they take at most O(limit_mb).

@@ -12,6 +12,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import M
 DOCUMENTATION = """
 module: transaction
 short_description: Simulate the installation of packages
+author: [the tfctl authors (!UNKNOWN)]
 description:
   - The modules ansible.builtin.apt and ansible.builtin.dnf install packages. This module runs before them. It updates
     apt's package lists if a package is missing, and fails if the installation would remove a package, install another
