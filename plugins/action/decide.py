@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import filter_loader, test_loader
-
-# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
-sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
 
 from tfctl import schema
 from tfctl.errors import TfctlError

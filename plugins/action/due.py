@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-
-# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
-sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
 
 from tfctl import schema
 from tfctl.node.receipts import CheckedReceipt

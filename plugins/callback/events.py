@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
 
 from tfctl.provision.results import diffs_of, kept_of
 from tfctl.provision.run_folder import RunFolder

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-# Ansible may run in an environment without tfctl. Add the directory that contains it: a checkout or site-packages.
-sys.path.extend(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists())
+from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
 
 from tfctl.provision.order import Order
 

@@ -14,8 +14,8 @@ ANSIBLE = ("galaxy.yml", "meta/*", "playbooks/*", "plugins/*", "roles/*", "ansib
 NO_JOBS = (*ANSIBLE, "tfctl/provision/decide/*", "tfctl/lab/*", "examples/*", "docs/*")
 #: Code whose strings are no paths of this repository, but of hosts, of users or of invented repositories.
 NO_PATHS = (
-    "tfctl/*", "tfctl_runtime/*", "playbooks/*", "plugins/*", "roles/*", "examples/*", "tests/lab/programs/*", "scripts/affected/*",
-    "tests/unit/test_changed.py", "tests/unit/test_script_test.py",
+    "tfctl/*", "tfctl_runtime/*", "playbooks/*", "plugins/*", "roles/*", "examples/*", "tests/lab/programs/*",
+    "scripts/affected/*", "tests/unit/test_changed.py", "tests/unit/test_script_test.py",
 )  # fmt: skip
 
 

@@ -14,8 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_modules() -> Iterator[None]:
-    """Where a test runs ansible-playbook by itself, let it find the collection, run modules with pipelining, as tfctl does,
-    and with bytecode.
+    """Let the ansible-playbook of a test find the collection, and run modules with pipelining and with bytecode.
 
     Modules then take a third less CPU time.
     """

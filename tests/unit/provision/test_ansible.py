@@ -372,7 +372,8 @@ def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: sig
     environment = {**os.environ, "TMPDIR": str(temporary)}
     program = (
         "import sys; from pathlib import Path; from tfctl.provision import ansible\n"
-        f"play = ansible.Play('test', Path({str(inventory(folder, 'a'))!r}), collections=Path({str(folder / 'collections')!r}))\n"
+        f"hosts, collections = Path({str(inventory(folder, 'a'))!r}), Path({str(folder / 'collections')!r})\n"
+        "play = ansible.Play('test', hosts, collections=collections)\n"
         "ansible.run(play, lambda event: print(event, flush=True))\n"
     )
     child = subprocess.Popen(

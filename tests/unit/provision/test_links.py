@@ -214,7 +214,8 @@ def test_rollback_only_reports_the_change_in_check_mode(link: Path, tmp_path: Pa
         f"stack=tf9 folder={tmp_path}",
     ]
     settings = {
-        **os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PYTHON_INTERPRETER": sys.executable, "ANSIBLE_HOME": str(tmp_path / "home"),
+        **os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+        "ANSIBLE_HOME": str(tmp_path / "home"),
     }  # fmt: skip
     run = [sys.executable, "-m", "ansible", *words]
     done = subprocess.run(run, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=60)
