@@ -1,4 +1,7 @@
-"""Compare the hosts of a play with each other, on the control machine: what no host can see alone."""
+"""Compare the hosts of a play with each other, on the control machine: what no host can see alone.
+
+plugins/modules/compare_hosts.py documents the arguments and the result.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,6 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
 
 from tfctl.provision.inspection import compared_hosts
-
-DOCUMENTATION = """
-module: compare_hosts
-short_description: Find what is wrong between the hosts of a play
-description:
-  - Runs once, on the control machine, on what C(decide) has returned as C(compared). Never fails; returns
-    C(faults_by_host), a list for each host that has some, and C(order), the sizes of the canary and of the batches.
-options:
-  canary: {description: 'Hosts to begin with (tfctl_canary); an empty string for the default.', type: raw}
-  batch: {description: 'Hosts to work on at the same time (tfctl_batch).', type: raw}
-"""
 
 
 class ActionModule(ActionBase):

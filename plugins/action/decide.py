@@ -1,4 +1,7 @@
-"""Decide what a host gets: gather its facts there, with the module facts, and decide on the control machine."""
+"""Decide what a host gets: gather its facts there, with the module facts, and decide on the control machine.
+
+plugins/modules/decide.py documents the arguments and the result.
+"""
 
 from __future__ import annotations
 
@@ -23,32 +26,6 @@ from tfctl.provision.inspection import ARGUMENTS, Inspection, refused, settings_
 LOADED = (stacks.load(()), filter_loader.get("default"), test_loader.get("defined"))
 # They share what there is by then, so looking for garbage in it would only cost each of them time and memory.
 gc.freeze()
-
-DOCUMENTATION = """
-name: decide
-short_description: Report everything that prevents what a host is to become, and decide how to get there
-description:
-  - Gathers the facts of the host with the module facts, which changes nothing. Returns C(seen), the facts,
-    C(decision), what was chosen, and C(requirements), what the role requirements installs. If the host cannot be
-    provisioned, returns C(faults) instead of a decision, each with its remedy, for report_faults or due. In
-    both cases, returns C(compared) for compare_hosts. The classes in tfctl/provision/decide document them.
-options:
-  uid: {type: int, required: true, description: UID and GID of the job user and its group.}
-  shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
-  operators: {type: list, elements: str, default: [], description: Who may run jobs; empty, the login user.}
-  stack: {type: str, default: '', description: The stack of the host, or C(none).}
-  stack_dirs: {type: list, elements: str, default: [], description: Directories with stacks of your own.}
-  pythons: {type: list, elements: str, default: [], description: Interpreters on the host that stacks may use.}
-  trees: {type: list, elements: str, default: [], description: CPython trees of the control machine, to send to hosts.}
-  address: {type: str, default: '', description: Where the other hosts reach this one.}
-  time_sync: {type: bool, default: false, description: Whether provisioning will synchronize the clock.}
-  ports: {type: str, default: '', description: 'The ports of jobs, such as 2222-2299.'}
-  shared_storage: {type: str, default: '', description: How provisioning mounts or checks a shared directory.}
-  requirements: {type: list, elements: str, default: [], description: Requirements files of jobs.}
-  index_url: {type: str, default: '', no_log: true, description: 'The package index for them, in place of pip''s.'}
-  explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
-  preferences: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
-"""
 
 
 class ActionModule(ActionBase):

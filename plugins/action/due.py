@@ -1,4 +1,7 @@
-"""Decide on the control machine which roles run on a host: see the function `due` in tfctl/provision/due.py."""
+"""Decide on the control machine which roles run on a host: see the function `due` in tfctl/provision/due.py.
+
+plugins/modules/due.py documents the arguments and the result.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,6 @@ CODE = code_digests(COLLECTION)
 
 
 class ActionModule(ActionBase):
-    """Arguments: ``faults``, with which the action fails if there are any; ``roles``, whether the host is to have each
-    role; ``receipts`` of the host; ``full``; ``unskipped``, whether a role runs even if its receipt holds;
-    ``momentary``, for a role, the variables that its receipt does not depend on. The digest uses the defaults of these
-    variables. ``connected``: whether the host needs a role of the last play. It is returned unchanged, for the task
-    that groups the hosts.
-
-    Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
-    ``drifts``: what has changed on the host since those roles ran, in sentences.
-    """
-
     _requires_connection = False
     _VALID_ARGS = frozenset(("faults", "roles", "receipts", "full", "unskipped", "momentary", "connected"))
 

@@ -1,17 +1,13 @@
-"""Fail with faults that were found earlier, so that all of them are reported at once."""
+"""Fail with faults that were found earlier, so that all of them are reported at once.
+
+plugins/modules/report_faults.py documents the arguments and the result.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-
-DOCUMENTATION = """
-module: report_faults
-short_description: Fail with these faults
-options:
-  faults: {description: Faults as tfctl/provision/faults.py describes them., type: list, required: true}
-"""
 
 
 class ActionModule(ActionBase):

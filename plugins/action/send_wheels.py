@@ -1,4 +1,7 @@
-"""Send wheels from the control machine to the store of a host, in pieces, so that a later run can continue."""
+"""Send wheels from the control machine to the store of a host, in pieces, so that a later run can continue.
+
+plugins/modules/send_wheels.py documents the arguments and the result.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,6 @@ PIECE = 64 * 2**20
 
 
 class ActionModule(ActionBase):
-    """Arguments: ``files``, as wheels returns them; ``folder``, the store on the host; ``reason``, why no other
-    host sends the files, if that is a surprise.
-
-    Returns ``sent``: the number of bytes that were sent.
-    """
-
     _VALID_ARGS = frozenset(("files", "folder", "reason"))
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Download the wheels of lock files to the control machine, where this plugin runs. See tfctl/provision/wheels.py."""
+"""Download the wheels of lock files to the control machine, where this plugin runs. See tfctl/provision/wheels.py.
+
+plugins/modules/wheels.py documents the arguments and the result.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,6 @@ ARGUMENTS = {
 
 
 class ActionModule(ActionBase):
-    """Arguments: ``locks``, lock files in pip's format, with hashes; ``python`` and ``machine``, the version and the
-    architecture that the wheels are for; ``folder``, where to keep the files; ``index_url``, the package index, in
-    place of the one in the settings of pip.
-
-    Returns ``files``: name, path, SHA-256 and size of each file. With ``source``, a requirement with its hash that is
-    downloaded as source, returns the ``path`` of an archive with all of them instead.
-    """
-
     _requires_connection = False
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
