@@ -32,7 +32,12 @@ name: events
 type: stdout
 short_description: Tells tfctl what happens, one JSON object a line
 description:
-  - Writes to the file descriptor that the environment variable C(TFCTL_EVENTS_FD) names, and nothing to stdout.
+  - C(tfctl provision) runs ansible-playbook with this plugin, and sets three environment variables for it.
+  - Writes to the file descriptor C(TFCTL_EVENTS_FD), and nothing to stdout. The objects are the events C(play),
+    C(task), C(host), C(waits) and C(stats), which the docstring of the file describes.
+  - When the file descriptor C(TFCTL_ALIVE_FD) reaches end of file, interrupts the run and removes its temporary files,
+    which are in C(TFCTL_RUN_FOLDER).
+requirements: [the package tfctl in the Python of Ansible]
 """
 
 COLLECTION = "tfctl.cluster."

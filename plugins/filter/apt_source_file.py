@@ -9,16 +9,6 @@ from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # 
 
 from tfctl.provision.decide import apt_sources
 
-DOCUMENTATION = """
-name: apt_source_file
-short_description: Find the file of apt's package sources that contains a repository
-description:
-  - Returns the path of the first file with an enabled entry for the repository, or an empty string.
-options:
-  _input: {description: Results of the module slurp., type: list, elements: dict, required: true}
-  uri: {description: The URI of the repository., type: str, required: true}
-"""
-
 
 class FilterModule:
     def filters(self) -> dict[str, Callable[..., object]]:

@@ -12,10 +12,28 @@ DOCUMENTATION = """
 name: control
 short_description: Return values of the control machine
 description:
-  - C(tools), the path of the lock file of the installer; C(wheels) and C(builds), the directories in the user's cache
-    for downloaded wheels and for builds.
+  - C(tools) is the path of the lock file of uv, which installs wheels on hosts.
+  - C(wheels) and C(builds) are the directories in the user's cache for downloaded wheels and for builds.
 options:
-  _terms: {description: The names of the values., required: true}
+  _terms:
+    description: The names of the values.
+    type: list
+    elements: str
+    required: true
+    choices: [tools, wheels, builds]
+"""
+
+EXAMPLES = """
+- name: Show where downloaded wheels are kept
+  ansible.builtin.debug:
+    msg: "{{ lookup('tfctl.cluster.control', 'wheels') }}"
+"""
+
+RETURN = """
+_raw:
+  description: The values, in the order of their names.
+  type: list
+  elements: str
 """
 
 

@@ -14,8 +14,30 @@ DOCUMENTATION = """
 name: node_part
 short_description: The node part of tfctl, packed
 description:
-  - Returns the digest, the archive and the files of the node part. The archive is in Ansible's local temporary
-    directory.
+  - The node part is what tfctl installs on hosts to run jobs.
+  - Takes no names, and returns one value. Creates the archive in Ansible's local temporary directory.
+"""
+
+EXAMPLES = """
+- name: Show the version of the node part
+  ansible.builtin.debug:
+    msg: "{{ (query('tfctl.cluster.node_part') | first).digest }}"
+"""
+
+RETURN = """
+_raw:
+  description: The node part. Paths are on the control machine.
+  type: list
+  elements: dict
+  contains:
+    digest: {description: 'The version, 16 hex digits, and the name of the directory on hosts.', type: str}
+    archive: {description: The path of the directory as .tar.gz., type: str}
+    files:
+      description: Each file and directory of the archive, as NAME MODE UID SHA256. A directory has - as its hash.
+      type: list
+      elements: str
+    program: {description: The path of the program that sudo runs. The archive does not contain it., type: str}
+    drop_in: {description: The path of the file that systemd adds to the unit of every task., type: str}
 """
 
 
