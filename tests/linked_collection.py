@@ -21,7 +21,7 @@ def link_collection(folder: Path, more: Mapping[str, str | None]) -> Path:
     own = {parent for name in more for parent in PurePosixPath(name).parents} | {PurePosixPath()}
     own |= {PurePosixPath(name) for name, text in more.items() if text is None}
     for place in sorted(own):
-        (root / place).mkdir(parents=True, exist_ok=True)
+        (root / place).mkdir(parents=place == PurePosixPath())
         empty = any(more.get(str(each), "") is None for each in (place, *place.parents))
         for entry in [] if empty or not (real / place).is_dir() else sorted((real / place).iterdir()):
             wanted = entry.name in PARTS if place == PurePosixPath() else entry.name != "__pycache__"

@@ -20,7 +20,7 @@ from tfctl.node.receipts import CheckedReceipt
 from tfctl.provision.due import choose, code_digests
 
 #: The directory of the collection.
-COLLECTION = Path(__file__).resolve().parents[2]
+COLLECTION = Path(__file__).parents[2]
 #: Digests of the code of all roles. Ansible imports this file once, before it forks a process for each host.
 CODE = code_digests(COLLECTION)
 

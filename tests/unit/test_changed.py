@@ -141,6 +141,7 @@ def test_a_link_depends_on_its_target(tree: Path) -> None:
         {
             "tfctl/one.py": "",
             "roles/x/tasks/main.yml": "",
+            "playbooks/here": "",
             A: f"from {COLLECTION}.module_utils import linked\n",
             **ALONE,
         },

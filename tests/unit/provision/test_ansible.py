@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -42,7 +43,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def own(folder: Path) -> Path:
+    """Return the directory of the collection."""
     return ansible.collection(folder / "collections")
+
+
+def play_of(folder: Path, *hosts: str, **more: Any) -> ansible.Play:
+    return ansible.Play("test", inventory(folder, *hosts), collections=folder / "collections", **more)
 
 
 def inventory(folder: Path, *hosts: str) -> Path:
@@ -75,9 +81,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlayResult, lis
         {"name": "Report", "ansible.builtin.debug": {"msg": "{{ inventory_hostname }} is slow"}, **on_a},
     )
     events: list[Event] = []
-    play = ansible.Play(
-        "test", inventory(folder, "a", "b"), collections=folder / "collections", variables={"text": "x"}
-    )
+    play = play_of(folder, "a", "b", variables={"text": "x"})
     return folder, ansible.run(play, events.append), events
 
 
@@ -123,10 +127,10 @@ except OSError as error:
     ],
 )
 def test_reason_contains_the_cause_that_ansible_keeps_apart_from_the_message(
-    folder: Path, arguments: dict[str, str], lines: list[str] | None
+    tmp_path: Path, arguments: dict[str, str], lines: list[str] | None
 ) -> None:
-    playbook_with_module(folder, FAILING, arguments)
-    (host,) = ansible.run(ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), print).hosts
+    playbook_with_module(tmp_path, FAILING, arguments)
+    (host,) = ansible.run(play_of(tmp_path, "a"), print).hosts
     assert host.reason.splitlines() == (lines or [arguments["text"]])
 
 
@@ -151,12 +155,10 @@ os._exit(0)
         ("[" * 100_000, ""),
     ],
 )
-def test_host_whose_answer_is_malformed_fails_and_the_others_go_on(folder: Path, answer: str, reason: str) -> None:
-    playbook_with_module(folder, HOSTILE, {"answer": "{{ answers[inventory_hostname] }}"})
+def test_host_whose_answer_is_malformed_fails_and_the_others_go_on(tmp_path: Path, answer: str, reason: str) -> None:
+    playbook_with_module(tmp_path, HOSTILE, {"answer": "{{ answers[inventory_hostname] }}"})
     answers = {"a": answer, "b": '{"changed": true}'}
-    play = ansible.Play(
-        "test", inventory(folder, "a", "b"), collections=folder / "collections", variables={"answers": answers}
-    )
+    play = play_of(tmp_path, "a", "b", variables={"answers": answers})
     events: list[Event] = []
     a, b = ansible.run(play, events.append).hosts
     assert a.failed and a.reason.startswith(reason), a
@@ -173,24 +175,22 @@ AnsibleModule({}).exit_json(changed=True, results=["Installed: gcc-14"])
 
 
 @pytest.mark.extended
-def test_change_by_a_module_whose_results_are_texts_is_reported(folder: Path) -> None:
-    playbook_with_module(folder, INSTALLING, {})
+def test_change_by_a_module_whose_results_are_texts_is_reported(tmp_path: Path) -> None:
+    playbook_with_module(tmp_path, INSTALLING, {})
     events: list[Event] = []
-    (host,) = ansible.run(
-        ansible.Play("test", inventory(folder, "a"), collections=folder / "collections", diff=True), events.append
-    ).hosts
+    (host,) = ansible.run(play_of(tmp_path, "a", diff=True), events.append).hosts
     assert host.changed == 1
     assert [each.state for each in events if isinstance(each, HostDone)] == ["changed"]
 
 
 def playbook_with_module(folder: Path, code: str, arguments: dict[str, str]) -> None:
     """Make a playbook with a role whose only task is a module of its own."""
-    role = own(folder) / "roles/own"
-    for name in ("library", "tasks"):
-        (role / name).mkdir(parents=True)
-    (role / "library/own.py").write_text(code)
-    (role / "tasks/main.yml").write_text(json.dumps([{"name": "Run it", "own": arguments}]))
-    playbook(folder, {"ansible.builtin.include_role": {"name": "own"}})
+    link_collection(folder, {**EMPTY, "plugins/modules/own.py": code})
+    (own(folder) / "roles/own/tasks").mkdir(parents=True)
+    (own(folder) / "roles/own/tasks/main.yml").write_text(
+        json.dumps([{"name": "Run it", "tfctl.cluster.own": arguments}])
+    )
+    playbook(folder, {"ansible.builtin.include_role": {"name": "tfctl.cluster.own"}})
 
 
 @pytest.mark.extended
@@ -203,12 +203,7 @@ def test_playbook_imports_no_python_file_of_the_current_directory(
     for name in ("ansible", "yaml", "json"):
         (own / f"{name}.py").write_text("raise SystemExit('a file of the user was imported')\n")
     monkeypatch.chdir(own)
-    assert (
-        ansible.run(
-            ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), lambda _: None
-        ).exit
-        is Exit.OK
-    )
+    assert ansible.run(play_of(folder, "a"), lambda _: None).exit is Exit.OK
 
 
 @pytest.mark.extended
@@ -230,7 +225,7 @@ def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: P
                 assert (folder / "source").exists()
                 other.close()
 
-        report = ansible.run(ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), listen)
+        report = ansible.run(play_of(folder, "a"), listen)
     (waits,) = (event.text for event in events if isinstance(event, Warned))
     assert re.fullmatch(
         rf"waits up to 15 min: another run builds all day on this host, for \d+ s now \(process {os.getpid()}\)",
@@ -248,7 +243,7 @@ def test_check_with_diff_prints_each_diff_of_a_loop_and_changes_nothing(folder: 
     playbook(folder, {"name": "Write", "ansible.builtin.copy": write, "loop": items})
     events: list[Event] = []
     report = ansible.run(
-        ansible.Play("test", inventory(folder, "a"), collections=folder / "collections", check=True, diff=True),
+        play_of(folder, "a", check=True, diff=True),
         events.append,
     )
     assert report.changed == 1
@@ -280,6 +275,7 @@ exec "$@"
 FIND_PASSWORD = """
 import contextlib, sys
 from pathlib import Path
+from typing import Any
 password = "-".join(["open", "sesame"]).encode()
 places = [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]
 places += [path for folder in sys.argv[1:] for path in Path(folder).rglob("*") if path.is_file()]
@@ -294,6 +290,7 @@ for path in places:
 RESET = """
 import sys
 from pathlib import Path
+from typing import Any
 from tfctl.provision.reset import ResetRequest, reset
 request = ResetRequest(Path("hosts.ini"), become_password=sys.stdin.read() or None)
 (host,) = reset(request, lambda _: None).hosts
@@ -358,7 +355,7 @@ def test_playbook_refuses_a_missing_inventory(folder: Path) -> None:
 def test_error_quotes_ansible_when_it_ends_early(folder: Path) -> None:
     (own(folder) / "playbooks/test.yml").write_text("- hosts: all\n  tasks: [{nosuchmodule: {}}]\n")
     with pytest.raises(TfctlError, match=r"Ansible ended early: .*nosuchmodule"):
-        ansible.run(ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), lambda _: None)
+        ansible.run(play_of(folder, "a"), lambda _: None)
 
 
 @pytest.mark.extended
@@ -403,7 +400,7 @@ def test_workers_of_ansible_end_when_ansible_is_killed(folder: Path, seconds: st
     playbook(folder, {"name": "Print", "ansible.builtin.shell": text})
     pattern = f"^{sys.executable} -P -m ansible playbook {folder}/"
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        play = ansible.Play("test", inventory(folder, "a"), collections=folder / "collections")
+        play = play_of(folder, "a")
         run = pool.submit(ansible.run, play, lambda _: None)
         wait_for(lambda: sleeping(nap))
         # The first of them is Ansible itself, and has started the other one.
@@ -440,9 +437,7 @@ def test_run_removes_the_temporary_directory_of_a_host(folder: Path) -> None:
     copy = {"content": "x", "dest": f"{folder}/x", "mode": "0644"}
     look = f"ls -d {{{{ lookup('env', 'ANSIBLE_REMOTE_TEMP') }}}} > {folder}/directory"
     playbook(folder, {"ansible.builtin.copy": copy}, {"name": "Look", "ansible.builtin.shell": look})
-    result = ansible.run(
-        ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), lambda _: None
-    )
+    result = ansible.run(play_of(folder, "a"), lambda _: None)
     assert result.exit is Exit.OK, result.hosts[0].reason
     directory = (folder / "directory").read_text().strip()
     assert Path(directory).name.startswith("tfctl-ansible-") and not Path(directory).exists()
@@ -454,12 +449,7 @@ def test_directory_on_the_hosts_that_a_user_has_set_is_kept(folder: Path, monkey
     (folder / "ansible.cfg").write_text(f"[defaults]\nremote_tmp = {folder}/mine\n")
     monkeypatch.setenv("ANSIBLE_CONFIG", str(folder / "ansible.cfg"))
     playbook(folder, {"ansible.builtin.copy": {"content": "x", "dest": f"{folder}/x", "mode": "0644"}})
-    assert (
-        ansible.run(
-            ansible.Play("test", inventory(folder, "a"), collections=folder / "collections"), lambda _: None
-        ).exit
-        is Exit.OK
-    )
+    assert ansible.run(play_of(folder, "a"), lambda _: None).exit is Exit.OK
     assert (folder / "mine").is_dir() and not [*(folder / "mine").iterdir()]
 
 

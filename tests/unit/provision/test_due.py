@@ -147,13 +147,13 @@ def new_play(folder: Path, *more: Mapping[str, object]) -> ansible.Play:
     ``more``: the variables of further plays of the same run, which do the same.
     """
     real = ansible.data_dir()
-    more: dict[str, str | None] = {f"roles/note/{name}": text for name, text in ROLE.items()}
+    files: dict[str, str | None] = {f"roles/note/{name}": text for name, text in ROLE.items()}
     receipts = folder / "receipts"
     for name in ("role.yml", "failed_role.yml"):
         tasks_of_role = (real / "playbooks/tasks" / name).read_text()
         in_folder = re.sub(r"^( +)state:", rf"\1folder: {receipts}\n\1state:", tasks_of_role, flags=re.MULTILINE)
-        more[f"playbooks/{name}"] = in_folder
-    more["plugins/action/receipts.py"] = RECEIPTS
+        files[f"playbooks/{name}"] = in_folder
+    files["plugins/action/receipts.py"] = RECEIPTS
     tasks: list[dict[str, object]] = [
         {"name": "Look", "tfctl.cluster.receipts": {"folder": str(receipts)}, "register": "seen"},
         {
@@ -176,10 +176,10 @@ def new_play(folder: Path, *more: Mapping[str, object]) -> ansible.Play:
     ]
     given = {"hosts": "all", "gather_facts": False, "tasks": tasks}
     plays = [{**given, "vars": {"note_path": str(folder), **variables}} for variables in ({}, *more)]
-    more["playbooks/test.yml"] = json.dumps(plays)
+    files["playbooks/test.yml"] = json.dumps(plays)
     (folder / "tmp").mkdir()  # Ansible would warn of having created it
     (folder / "hosts.ini").write_text(f"[all:vars]\n{LOCAL}\nansible_remote_tmp={folder}/tmp\n[ungrouped]\na\n")
-    return ansible.Play("test", folder / "hosts.ini", collections=link_collection(folder, more))
+    return ansible.Play("test", folder / "hosts.ini", collections=link_collection(folder, files))
 
 
 @pytest.fixture
@@ -230,10 +230,10 @@ def test_role_restores_a_file_that_was_changed_and_check_only_reports_it(play: a
 
 
 @pytest.mark.extended
-def test_role_runs_with_full_and_after_an_upgrade_of_tfctl(play: ansible.Play, tmp_path: Path) -> None:
+def test_role_runs_with_full_and_after_an_upgrade_of_tfctl(play: ansible.Play) -> None:
     run(play)
     assert run(play, tfctl_full=True) == (WHOLE, 0, [])
-    with (tmp_path / "roles/note/tasks/main.yml").open("a") as file:
+    with (ansible.collection(play.collections) / "roles/note/tasks/main.yml").open("a") as file:
         file.write("# another version of tfctl\n")
     assert run(play) == (WHOLE, 0, [])
 

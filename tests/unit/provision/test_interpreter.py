@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 PLUGINS = Path(__file__).parents[3] / "plugins"
-MODULES = sorted(path.stem for path in (PLUGINS / "modules").glob("*.py"))
+DOCUMENTED_MODULES = sorted(path.stem for path in (PLUGINS / "modules").glob("*.py"))
+#: Of the others, the action runs on the control machine, and the module has only its documentation.
+MODULES = [name for name in DOCUMENTED_MODULES if "AnsibleModule" in (PLUGINS / f"modules/{name}.py").read_text()]
 DOCUMENTED = ("DOCUMENTATION", "EXAMPLES", "RETURN")
 
 
@@ -26,7 +28,7 @@ def test_every_module_lets_ansible_choose_the_interpreter() -> None:
     assert {name: line for name, line in lines.items() if line != "#!/usr/bin/python"} == {}
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", DOCUMENTED_MODULES)
 def test_documentation_of_a_module_is_complete(name: str) -> None:
     values = [node for node in ast.parse(module(name)).body if isinstance(node, ast.Assign)]
     texts = {ast.unparse(node.targets[0]): node.value for node in values}
