@@ -1,11 +1,10 @@
-"""Decide on the control machine which roles run on a host: see the function `due` in tfctl/provision/due.py.
+"""Decide on the control machine which roles run on a host: see the function `choose` in tfctl/provision/due.py.
 
-plugins/modules/due.py documents the arguments and the result.
+plugins/modules/due.py has the documentation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,17 @@ from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # 
 
 from tfctl import schema
 from tfctl.node.receipts import CheckedReceipt
-from tfctl.provision.due import choose, code_digests
+from tfctl.provision.due import Wanted, choose, code_digest, role_of
 
 #: The directory of the collection.
 COLLECTION = Path(__file__).parents[2]
-#: Digests of the code of all roles. Ansible imports this file once, before it forks a process for each host.
-CODE = code_digests(COLLECTION)
+#: Ansible imports this file once, before it forks a process for each host.
+CODE = code_digest(COLLECTION)
 
 
 class ActionModule(ActionBase):
     _requires_connection = False
-    _VALID_ARGS = frozenset(("faults", "roles", "receipts", "full", "unskipped", "momentary", "connected"))
+    _VALID_ARGS = frozenset(("faults", "roles", "receipts", "full", "live", "connected"))
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -35,37 +34,30 @@ class ActionModule(ActionBase):
         if faults := given.get("faults"):
             return {**result, "failed": True, "msg": "; ".join(each["message"] for each in faults), "faults": faults}
         receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
-        roles = [role for role, has in given["roles"].items() if boolean(has)]
-        wanted = {role: self._template(role, variables, given.get("momentary", {}).get(role, ())) for role in roles}
         chosen = choose(
             CODE,
-            wanted,
+            {part: self._wanted(part, variables) for part, has in given["roles"].items() if boolean(has)},
             receipts,
             check=self._task.check_mode,
             full=boolean(given.get("full", False)),
-            named=variables["ansible_run_tags"],
-            unskipped=[role for role, always in given.get("unskipped", {}).items() if boolean(always)],
+            tags=variables["ansible_run_tags"],
+            skipped=variables["ansible_skip_tags"],
+            live=[part for part, runs in given.get("live", {}).items() if boolean(runs)],
         )
         return {**result, "changed": False, "connected": boolean(given.get("connected", False)), **chosen}
 
-    def _template(
-        self, role: str, variables: dict[str, Any], momentary: Collection[str]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the inputs of a role, and what it manages, with the variables that the role would see.
-
-        The inputs are the values of its options and what it manages, with the defaults of the variables ``momentary``.
-        """
-        folder, manages = COLLECTION / "roles" / role, f"{role}_manages"
-        specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-        own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}
-        defaults = self._load(folder / "defaults/main.yml")
-        seen = {**defaults, **variables, **own, "role_path": str(folder)}
-        lasting = {**seen, **{name: defaults[name] for name in momentary}}
-        see = partial(self._templar.copy_with_new_env, searchpath=[str(folder)])
+    def _wanted(self, part: str, variables: dict[str, Any]) -> Wanted:
+        """Return the inputs of a part, and what it manages, with the variables that its role would see."""
+        role, entry = role_of(part)
+        folder = COLLECTION / "roles" / role
+        options = self._load(folder / "meta/argument_specs.yml")["argument_specs"][entry]["options"]
+        defaults, own = self._load(folder / "defaults/main.yml"), self._load(folder / "vars/main.yml")
+        more = {"role_path": str(folder), "tfctl_role": part, "nvidia_library_name": part}
+        seen = {**defaults, **variables, **own, **more}
+        templar = self._templar.copy_with_new_env(searchpath=[str(folder)], available_variables=seen)
         try:
-            then = see(available_variables=lasting)
-            inputs = {name: then.template(lasting[name]) for name in (*specs, manages) if name in lasting}
-            return inputs, see(available_variables=seen).template(seen[manages]) if momentary else inputs[manages]
+            inputs = {name: templar.template(seen[name]) for name in options if name in seen}
+            return Wanted(inputs, templar.template(seen["provision_manages"][part]))
         except AnsibleError as error:
             raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error
 

@@ -8,20 +8,16 @@ module: due
 short_description: Decide which roles of this collection run on a host
 author: [the tfctl authors (!UNKNOWN)]
 description:
-  - Runs on the control machine. A role runs unless its receipt holds. It does if the code of the role, its variables
-    and what it manages on the host are the same as when the role ran.
-  - In check mode, all of O(roles) run. If a tag of the run names a role, it runs in any case.
+  - Runs on the control machine. All of O(roles) run, unless their receipts hold. A receipt holds if the code of the
+    roles, the variables of the role, and what it manages on the host (C(provision_manages)) are as when the role ran.
+  - In check mode, all of O(roles) run. If the run has tags, those that these name run in any case, and no others.
   - Fails if there are O(faults).
 options:
   roles: {type: dict, required: true, description: 'By role, whether the host is to have it.'}
   receipts: {type: list, elements: dict, required: true, description: 'The receipts of the host, as facts finds them.'}
   faults: {type: list, elements: dict, default: [], description: 'Faults that were found, as decide returns them.'}
   full: {type: bool, default: false, description: Whether all of O(roles) run.}
-  unskipped: {type: dict, default: {}, description: 'By role, whether it runs even if its receipt holds.'}
-  momentary:
-    description: By role, the variables on which its receipt does not depend. The digest has their defaults instead.
-    type: dict
-    default: {}
+  live: {type: dict, default: {}, description: 'By role, whether it runs each time. It checks what no receipt describes.'}
   connected: {type: bool, default: false, description: 'Returned unchanged, for a task that groups the hosts.'}
 """
 
@@ -40,7 +36,7 @@ EXAMPLES = """
 
 RETURN = """
 roles:
-  description: The roles that run, each with the C(reason), the C(digest) of its inputs, and what it C(manages).
+  description: What runs, each with the C(role), the C(entry) point, the C(reason), a C(digest), and what it C(manages).
   type: dict
   returned: success
 drifts:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.lab.labs import Lab
 from tfctl.provision import ansible
+from tfctl.provision.due import role_of
 
 #: What a play of tfctl's own roles needs.
 SETTINGS = {"ANSIBLE_COLLECTIONS_PATH": str(ansible.collections_dir()), "ANSIBLE_NOCOLOR": "1"}
@@ -19,13 +20,16 @@ SETTINGS = {"ANSIBLE_COLLECTIONS_PATH": str(ansible.collections_dir()), "ANSIBLE
 def play(
     lab: Lab, roles: Sequence[str], given: dict[str, Any], *words: str, settings: Mapping[str, str] = SETTINGS
 ) -> str:
-    """Run the roles on node1; return the output of ansible-playbook."""
-    found = {
-        "hosts": "node1",
-        "gather_facts": False,
-        "become": True,
-        "roles": [{"role": f"tfctl.cluster.{name}"} for name in roles],
-    }
+    """Run the roles on node1; return the output of ansible-playbook.
+
+    ``roles``: also the entry points cuda, cudnn and nccl, whose variables ``given`` may have under that name.
+    """
+    tasks = []
+    for part in roles:
+        role, entry = role_of(part)
+        included = {"name": f"tfctl.cluster.{role}", "tasks_from": entry}
+        tasks.append({"ansible.builtin.include_role": included, "vars": given.get(part, {})})
+    found = {"hosts": "node1", "gather_facts": False, "become": True, "tasks": tasks}
     (lab.folder / "roles.yml").write_text(json.dumps([found]))
     run = [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.inventory), "-e", json.dumps(given)]
     done = subprocess.run(

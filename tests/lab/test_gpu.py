@@ -286,14 +286,18 @@ def test_cuda_of_debian_is_installed_held_and_loadable(gpus: Gpus) -> None:
     """Debian has CUDA 11.8, which no stack needs. The test runs the role alone, for two small libraries."""
     node1, packages = gpus.lab.testinfra("node1"), ["libcudart11.0", "libcublas11"]
     cuda = (node1, dict.fromkeys(packages, "11."), "libcudart.so.11.0", "libcublas.so.11")
-    given = {"cuda_version": "11.8.0", "cuda_packages": packages, "cuda_soname": "libcudart.so.11.0"}
+    given = {
+        "nvidia_library_version": "11.8.0",
+        "nvidia_library_packages": packages,
+        "nvidia_library_soname": "libcudart.so.11.0",
+    }
     for harm in ("true", "apt-mark unhold libcublas11", "apt-get -qy --allow-change-held-packages remove libcublas11"):
         gpus.root("node1", harm)
         expected_state.is_violated(expected_state.cuda, *cuda)
         assert re.search("changed=[1-9].*failed=0 ", output := play(gpus.lab, ["cuda"], given)), output
         assert_role_unchanged(gpus.lab, "cuda", given)
         expected_state.cuda(*cuda)
-    output = play(gpus.lab, ["cuda"], {**given, "cuda_version": "11.2.2"})
+    output = play(gpus.lab, ["cuda"], {**given, "nvidia_library_version": "11.2.2"})
     assert "libcudart.so.11.0 is version 11080; 11020 is required" in output
 
 
@@ -302,7 +306,7 @@ LOAD_LIBRARIES = """
 import ctypes, pathlib, subprocess, sys
 import tensorflow
 built = tensorflow.sysconfig.get_build_info()
-print(tensorflow.__version__, built["cuda_version"], built["cudnn_version"])
+print(tensorflow.__version__, built["nvidia_library_version"], built["nvidia_library_version"])
 print(tensorflow.config.list_physical_devices("GPU"))
 folder = pathlib.Path(tensorflow.__file__).parents[1] / "nvidia"
 cudnn = ctypes.CDLL(str(folder / "cudnn/lib/libcudnn.so.8"))
@@ -380,9 +384,9 @@ def test_cudnn_from_an_archive_is_found_by_the_loader_and_repaired(gpus: Gpus, t
         archive.add(library, "cudnn/lib/libcudnn.so.8")
     gpus.root("node1", f"echo {base64.b64encode(data.getvalue()).decode()} | base64 -d > /srv/cudnn.txz")
     given = {
-        "cudnn_version": "8.9.7.29", "cudnn_soname": "libcudnn.so.8",
-        "cudnn_library_dirs": ["/opt/tfctl/cudnn/8.9.7.29/lib"], "cudnn_archive_url": "file:///srv/cudnn.txz",
-        "cudnn_archive_sha256": hashlib.sha256(data.getvalue()).hexdigest(),
+        "nvidia_library_version": "8.9.7.29", "nvidia_library_soname": "libcudnn.so.8",
+        "nvidia_library_dirs": ["/opt/tfctl/cudnn/8.9.7.29/lib"], "nvidia_library_archive_url": "file:///srv/cudnn.txz",
+        "nvidia_library_archive_sha256": hashlib.sha256(data.getvalue()).hexdigest(),
     }  # fmt: skip
     cudnn: tuple[Any, ...] = (gpus.lab.testinfra("node1"), {}, "libcudnn.so.8")
     assert re.search("changed=[1-9].*failed=0 ", output := play(gpus.lab, ["cudnn"], given)), output
@@ -400,7 +404,7 @@ def test_cudnn_from_an_archive_is_found_by_the_loader_and_repaired(gpus: Gpus, t
     expected_state.is_violated(expected_state.cudnn, *cudnn)
     assert " failed=0 " in (output := play(gpus.lab, ["cudnn"], given)), output
     expected_state.cudnn(*cudnn)
-    output = play(gpus.lab, ["cudnn"], {**given, "cudnn_version": "8.9.4.25"})
+    output = play(gpus.lab, ["cudnn"], {**given, "nvidia_library_version": "8.9.4.25"})
     assert "libcudnn.so.8 is version 8907; 8904 is required" in output
 
 

@@ -42,7 +42,7 @@ PACKAGES = [
 #: The variables of the roles for tf2.15 on such a host (tests/unit/provision/gpu_hosts.yaml).
 LIBRARIES_OF_TF2_15: dict[str, Any] = {
     "cuda_version": "12.2.2", "cuda_packages": ["cuda-toolkit-12-2=12.2.*"], "cuda_soname": "libcudart.so.12",
-    "cuda_library_dirs": [f"{HOME}/lib64"],
+    "cuda_dirs": [f"{HOME}/lib64"],
     "cudnn_version": "8.9.4.25", "cudnn_soname": "libcudnn.so.8",
     "cudnn_packages": ["libcudnn8=8.9.4.25-1+cuda12*", "libcudnn8-dev=8.9.4.25-1+cuda12*"],
     "nccl_version": "2.16.5", "nccl_soname": "libnccl.so.2",
@@ -75,6 +75,9 @@ class Node:
             "nvidia_repo_url": "http://127.0.0.1:8791/", "nvidia_repo_key_file": str(self.key),
             **LIBRARIES_OF_TF2_15, **variables,
         }  # fmt: skip
+        for part in ("cuda", "cudnn", "nccl"):
+            own = {name: given.pop(name) for name in [*given] if name.startswith(f"{part}_")}
+            given[part] = {name.replace(part, "nvidia_library", 1): value for name, value in own.items()}
         return play(self.lab, ["nvidia_repo", "cuda", "cudnn", "nccl"], given, *words)
 
     def assert_unchanged(self) -> None:

@@ -330,7 +330,7 @@ def test_rules_name_existing_files_only(real: Graph) -> None:
     [
         ("docs/gpu.md", "unit/test_docs.py unit/test_site.py", "cluster ssh unit/node"),
         ("docs/job-file.md", "unit/model/test_json_schema.py", "cluster ssh unit/node"),
-        ("roles/cuda/tasks/main.yml", "unit/provision/test_roles.py", "cluster unit/node"),
+        ("roles/nvidia_library/tasks/main.yml", "unit/provision/test_roles.py", "cluster unit/node"),
         ("plugins/modules/facts.py", "unit/provision/test_order.py", "cluster unit/node"),
         ("tfctl/node/states.py", "cluster/test_start.py unit/node/test_node_states.py", "unit/report"),
         ("tfctl/model/templates/task.service.j2", "unit/model/test_render.py cluster/test_start.py", "unit/report"),

@@ -107,7 +107,7 @@ def test_playbooks_of_the_wheel_run_by_ansible_playbook_alone(installed: Path, t
 DECIDE = """
 - hosts: all
   gather_facts: false
-  vars_files: [vars/roles.yml]
+  vars_files: [vars/roles.yml, vars/manages.yml]
   vars:
     preflight_found: {decision: {operators: [me], output_roots: [/srv/tfctl]}}
   tasks:
@@ -123,7 +123,7 @@ def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone
     playbook = installed / COLLECTION / "playbooks/decide.yml"
     playbook.write_text(DECIDE)
     found = ansible_playbook(packages, tmp_path, playbook, "")
-    assert found["roles"]["job_host"]["reason"] == "it has not run here"
+    assert found["roles"]["job_host"]["reason"] == "job_host has not run here"
     assert "/etc/sudoers.d/tfctl" in found["roles"]["job_host"]["manages"]["paths"]
 
 

@@ -14,6 +14,8 @@ import yaml
 from tfctl.provision import ansible
 
 ROLES = ansible.data_dir() / "roles"
+#: What each part of provisioning leaves on a host.
+MANAGES = ansible.data_dir() / "playbooks/vars/manages.yml"
 
 
 def play(

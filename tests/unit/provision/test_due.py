@@ -1,4 +1,4 @@
-"""A role runs on a host unless its receipt holds: the same inputs, and nothing that it manages has changed."""
+"""The roles run on a host unless all receipts hold: the same inputs, and nothing that they manage has changed."""
 
 from __future__ import annotations
 
@@ -14,74 +14,77 @@ import pytest
 from tests.linked_collection import link_collection
 from tfctl.errors import Exit
 from tfctl.node.receipts import CheckedReceipt
-from tfctl.provision import ansible
-from tfctl.provision.due import code_digests, digest_of, due
+from tfctl.provision import ansible, node_part
+from tfctl.provision.due import LIBRARIES, MOMENTARY, Wanted, choose, code_digest, digest_of
 from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
 from tfctl.provision.faults import ModuleFault
 
-HOLDS = {"web": CheckedReceipt("web", "1"), "db": CheckedReceipt("db", "2")}
-NOW = {"web": "1", "db": "2"}
+CODE = "c"
+WANTED = {"web": Wanted({"port": 1}, {}), "db": Wanted({"size": 2}, {"paths": ["/db"]})}
 
 
-def test_no_role_runs_while_all_receipts_are_valid() -> None:
-    assert due(NOW, HOLDS) == {}
+def receipt(part: str, *drifts: str, digest: str | None = None) -> CheckedReceipt:
+    """Return a receipt that holds, unless another digest is given."""
+    return CheckedReceipt(part, digest_of(CODE, WANTED[part].inputs) if digest is None else digest, drifts)
+
+
+HOLDS = {part: receipt(part) for part in WANTED}
+
+
+def reasons(receipts: Mapping[str, CheckedReceipt], **options: Any) -> dict[str, str]:
+    """Return why each part runs."""
+    return {part: role["reason"] for part, role in choose(CODE, WANTED, receipts, **options)["roles"].items()}
+
+
+def test_nothing_runs_while_all_receipts_hold() -> None:
+    assert reasons(HOLDS) == {}
 
 
 @pytest.mark.parametrize(
-    ("receipts", "options", "expected"),
+    ("receipts", "reason"),
     [
-        ({"db": HOLDS["db"]}, {}, {"web": "it has not run here"}),
-        ({**HOLDS, "web": CheckedReceipt("web", "")}, {}, {"web": "its last run did not complete"}),
-        ({**HOLDS, "web": CheckedReceipt("web", "0", ("x changed",))}, {}, {"web": "its inputs have changed"}),
-        (
-            {**HOLDS, "db": CheckedReceipt("db", "2", ("x changed", "y was removed"))},
-            {},
-            {"db": "x changed; y was removed"},
-        ),
-        (HOLDS, {"full": True}, {"web": "--full", "db": "--full"}),
-        (HOLDS, {"check": True}, {"web": "--check", "db": "--check"}),
-        (HOLDS, {"named": ["db"]}, {"db": "--tags"}),
-        (HOLDS, {"named": ["all"]}, {}),
-        (HOLDS, {"unskipped": ["db"]}, {"db": "it checks what no receipt describes"}),
+        ({"db": HOLDS["db"]}, "web has not run here"),
+        ({**HOLDS, "web": receipt("web", digest="")}, "the last run of web did not complete"),
+        ({**HOLDS, "web": receipt("web", "x changed", digest="0")}, "the inputs of web have changed"),
+        ({**HOLDS, "db": receipt("db", "x changed", "y was removed")}, "x changed; y was removed"),
     ],
 )
-def test_role_runs_with_the_expected_reason(
-    receipts: dict[str, CheckedReceipt], options: dict[str, Any], expected: dict[str, str]
-) -> None:
-    assert due(NOW, receipts, **options) == expected
+def test_everything_runs_if_one_receipt_does_not_hold(receipts: dict[str, CheckedReceipt], reason: str) -> None:
+    assert reasons(receipts) == {"web": reason, "db": reason}
 
 
-def test_role_that_is_not_planned_for_a_host_never_runs() -> None:
-    assert due({}, {"web": CheckedReceipt("web", "", ("x changed",))}, full=True) == {}
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"full": True}, {"web": "--full", "db": "--full"}),
+        ({"check": True}, {"web": "--check", "db": "--check"}),
+        ({"tags": ["db"]}, {"db": "--tags"}),
+        ({"full": True, "skipped": ["db"]}, {"web": "--full"}),
+        ({"tags": ["preflight"]}, {}),
+        ({"live": ["db"]}, {"db": "it checks what no receipt describes"}),
+        ({"live": ["db"], "tags": ["web"]}, {"web": "--tags"}),
+    ],
+)
+def test_what_the_run_asks_for_runs(options: dict[str, Any], expected: dict[str, str]) -> None:
+    assert reasons(HOLDS, **options) == expected
 
 
-def test_roles_that_add_files_to_the_environment_run_when_it_may_be_installed_again() -> None:
-    digests = {"tensorflow": "1", "requirements": "2", "openmpi": "3", "horovod": "4"}
-    receipts = {role: CheckedReceipt(role, digest) for role, digest in digests.items()}
-    assert due(digests, receipts) == {}
-    changed = CheckedReceipt("tensorflow", "1", ("x changed",))
-    adds = "it adds files to what tensorflow installs"
-    found = due(digests, {**receipts, "tensorflow": changed})
-    assert found == {"tensorflow": "x changed", "openmpi": adds, "horovod": adds}
+def test_what_runs_each_time_does_not_make_the_rest_run() -> None:
+    changed = {**HOLDS, "db": receipt("db", "x changed")}
+    found = choose(CODE, WANTED, changed, live=["db"])
+    assert [*found["roles"]] == ["db"] and found["drifts"] == ["x changed"]
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A role that uses a module, which uses a module_util, and a role that includes another."""
-    files = {
-        "roles/web/tasks/main.yml": "- tfctl.cluster.serve: {port: '{{ web_port }}'}\n",
-        "roles/web/README.md": "page",
-        "roles/other/tasks/main.yml": "- ansible.builtin.include_role:\n    name: tfctl.cluster.web\n",
-        "plugins/modules/serve.py": "from ansible_collections.tfctl.cluster.plugins.module_utils.net import listen\n",
-        "plugins/module_utils/net.py": "x = 1\n",
-        "plugins/module_utils/serve.py": "",
-        "plugins/module_utils/unrelated.py": "",
-    }
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return tmp_path
+def test_what_is_not_planned_for_a_host_never_runs() -> None:
+    assert choose(CODE, {}, {"web": receipt("web", "x changed")}, full=True) == {"roles": {}, "drifts": []}
+
+
+@pytest.mark.parametrize("tag", ["nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver"])
+def test_the_package_source_runs_with_what_comes_from_it(tag: str) -> None:
+    wanted = {"nvidia_repo": Wanted({}, {}), "tensorflow": Wanted({}, {}), tag: Wanted({}, {})}
+    roles = choose(CODE, wanted, {}, tags=[tag])["roles"]
+    assert {*roles} == {"nvidia_repo", tag}
+    assert roles["nvidia_repo"]["entry"] == "main" and roles[tag]["entry"] == (tag if tag in LIBRARIES else "main")
 
 
 @pytest.mark.parametrize(
@@ -90,25 +93,37 @@ def data(tmp_path: Path) -> Path:
         ("roles/web/tasks/main.yml", True),
         ("roles/web/templates/new.j2", True),
         ("plugins/modules/serve.py", True),
-        ("plugins/module_utils/net.py", True),
-        ("plugins/module_utils/serve.py", True),
-        ("plugins/module_utils/unrelated.py", False),
         ("roles/web/README.md", False),
-        ("roles/web/files/__pycache__/x.pyc", False),
+        ("plugins/modules/__pycache__/serve.pyc", False),
+        ("docs/page.yml", False),
     ],
 )
-def test_digest_covers_the_files_of_a_role_and_the_modules_it_uses(data: Path, name: str, changes: bool) -> None:
-    before, path = code_digests(data), data / name
+def test_digest_covers_roles_and_plugins(tmp_path: Path, name: str, changes: bool) -> None:
+    for each in ("roles/web/tasks/main.yml", "plugins/modules/serve.py"):
+        (tmp_path / each).parent.mkdir(parents=True)
+        (tmp_path / each).write_text("")
+    before, path = code_digest(tmp_path), tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text((path.read_text() if path.exists() else "") + "# changed\n")
-    after = code_digests(data)
-    assert [before[role] != after[role] for role in ("web", "other")] == [changes, changes]
+    path.write_text("# changed\n")
+    assert (before != code_digest(tmp_path)) == changes
+
+
+def test_digest_covers_the_node_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_digest(tmp_path)
+    monkeypatch.setattr(node_part, "version", lambda: "another")
+    assert before != code_digest(tmp_path)
 
 
 def test_digest_covers_the_inputs_in_any_order() -> None:
     one, same, other = ({"a": 1, "b": {"c": [2]}}, {"b": {"c": [2]}, "a": 1}, {"a": 1, "b": {"c": [3]}})
     assert digest_of("code", one) == digest_of("code", same) != digest_of("code", other)
     assert digest_of("code", one) != digest_of("other code", one)
+
+
+def test_digest_leaves_out_what_differs_after_an_installation() -> None:
+    """Otherwise everything would run once more."""
+    (one, *_) = MOMENTARY
+    assert digest_of("code", {"a": 1, one: ["x"]}) == digest_of("code", {"a": 1, one: []})
 
 
 LOCAL = "ansible_connection=local\nansible_python_interpreter={{ansible_playbook_python}}"
@@ -124,7 +139,6 @@ ROLE = {
         "  ansible.builtin.lineinfile: {line: '{{ note_text }}', path: '{{ note_file }}', regexp: '.*', create: true}\n"
     ),
     "vars/main.yml": 'note_file: "{{ note_path }}/note"\n',
-    "vars/receipt.yml": "note_manages: {paths: '{{ [note_file] + note_extra }}'}\n",
 }
 
 
@@ -163,7 +177,6 @@ def new_play(folder: Path, *more: Mapping[str, object]) -> ansible.Play:
                 "roles": {"note": True, "absent": False},
                 "receipts": "{{ seen.receipts }}",
                 "full": "{{ tfctl_full | default(false) }}",
-                "momentary": {"note": "{{ momentary | default([]) }}"},
             },
             "register": "provision_due",
         },
@@ -175,7 +188,9 @@ def new_play(folder: Path, *more: Mapping[str, object]) -> ansible.Play:
         },
     ]
     given = {"hosts": "all", "gather_facts": False, "tasks": tasks}
-    plays = [{**given, "vars": {"note_path": str(folder), **variables}} for variables in ({}, *more)]
+    manages = {"note": {"paths": "{{ [note_file] + note_extra }}"}}
+    always = {"note_path": str(folder), "provision_manages": manages}
+    plays = [{**given, "vars": {**always, **variables}} for variables in ({}, *more)]
     files["playbooks/test.yml"] = json.dumps(plays)
     (folder / "tmp").mkdir()  # Ansible would warn of having created it
     (folder / "hosts.ini").write_text(f"[all:vars]\n{LOCAL}\nansible_remote_tmp={folder}/tmp\n[ungrouped]\na\n")
@@ -236,19 +251,6 @@ def test_role_runs_with_full_and_after_an_upgrade_of_tfctl(play: ansible.Play) -
     with (ansible.collection(play.collections) / "roles/note/tasks/main.yml").open("a") as file:
         file.write("# another version of tfctl\n")
     assert run(play) == (WHOLE, 0, [])
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize(("momentary", "expected"), [([], WHOLE), (["note_extra"], ["Look"])])
-def test_receipt_holds_without_the_variables_that_are_momentary(
-    play: ansible.Play, tmp_path: Path, momentary: list[str], expected: list[str]
-) -> None:
-    """Such variables still reach the role, and its receipt has what it manages with them."""
-    other = tmp_path / "other"
-    other.write_text("")
-    assert run(play, momentary=momentary, note_extra=[str(other)])[0] == WHOLE
-    assert str(other) in json.loads((tmp_path / "receipts/note.json").read_text())["manages"]["paths"]
-    assert run(play, momentary=momentary)[0] == expected
 
 
 @pytest.mark.extended

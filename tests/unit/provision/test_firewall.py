@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.provision.role_play import ROLES, check, facts, play, tasks_of, trial
+from tests.unit.provision.role_play import MANAGES, ROLES, check, facts, play, tasks_of, trial
 
 
 def nft(*entries: object) -> dict[str, object]:
@@ -91,6 +91,6 @@ def test_firewall_is_loaded_again_whenever_nftables_starts(tmp_path: Path) -> No
     verify = ["systemd-analyze", "verify", "--man=no", str(unit)]
     said = subprocess.run(verify, capture_output=True, text=True, timeout=60, env=found).stderr
     assert [line for line in said.splitlines() if "tfctl.conf" in line] == []
-    manages = yaml.safe_load((ROLES / "firewall/vars/receipt.yml").read_text())["firewall_manages"]
+    manages = yaml.safe_load(MANAGES.read_text())["provision_manages"]["firewall"]
     (removal,) = (task for task in tasks_of("firewall", "absent.yml") if "loop" in task)
     assert f"/{drop_in}" in manages["paths"] and f"/{drop_in}" in removal["loop"]

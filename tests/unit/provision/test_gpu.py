@@ -20,6 +20,7 @@ from tfctl.provision.decide.facts import GpuFacts
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.reboot import Control, DriverState
 from tfctl.provision.decide.wanted import Preferences
+from tfctl.provision.due import MOMENTARY
 from tfctl.provision.faults import ModuleFault
 
 HOSTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "gpu_hosts.yaml").read_text())
@@ -135,9 +136,8 @@ def test_inputs_of_the_driver_roles_stay_the_same_after_an_installation(
     assert faults == [] and not settled["gpu"]["driver"]["needed"]
     assert settled["gpu"]["source"] == decision["gpu"]["source"] is not None
     variables = yaml.safe_load((ansible.data_dir() / "playbooks/vars/roles.yml").read_text())
-    momentary = {*variables["provision_momentary"]["nvidia_driver"]}
     read = {name: re.findall(r"decision\.gpu\.driver\.(\w+)", str(text)) for name, text in variables.items()}
-    inputs = [fields for name, fields in read.items() if name.startswith("nvidia_driver_") and name not in momentary]
+    inputs = [fields for name, fields in read.items() if name.startswith("nvidia_driver_") and name not in MOMENTARY]
     lasting = {field for fields in inputs for field in fields}
     assert "services" in lasting and "packages" not in lasting
     first, second = decision["gpu"]["driver"], settled["gpu"]["driver"]

@@ -13,8 +13,8 @@ import yaml
 
 PLUGINS = Path(__file__).parents[3] / "plugins"
 DOCUMENTED_MODULES = sorted(path.stem for path in (PLUGINS / "modules").glob("*.py"))
-#: Of the others, the action runs on the control machine, and the module has only its documentation.
-MODULES = [name for name in DOCUMENTED_MODULES if "AnsibleModule" in (PLUGINS / f"modules/{name}.py").read_text()]
+#: An action runs in place of each of the others.
+MODULES = [name for name in DOCUMENTED_MODULES if not (PLUGINS / f"action/{name}.py").exists()]
 DOCUMENTED = ("DOCUMENTATION", "EXAMPLES", "RETURN")
 
 

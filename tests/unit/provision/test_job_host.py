@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.provision.role_play import check, facts, play, tasks_of, trial
+from tests.unit.provision.role_play import MANAGES, check, facts, play, tasks_of, trial
 from tfctl.node import names
 from tfctl.provision import ansible
 
@@ -39,7 +39,7 @@ def test_needrestart_leaves_the_units_of_jobs_alone() -> None:
 
 
 def test_receipt_of_the_role_lists_the_file_for_needrestart() -> None:
-    assert f"/{NEEDRESTART}" in yaml.safe_load((ROLE / "vars/receipt.yml").read_text())["job_host_managed_paths"]
+    assert f"/{NEEDRESTART}" in yaml.safe_load(MANAGES.read_text())["provision_job_host_paths"]
     tasks = yaml.safe_load((ROLE / "tasks/node_part.yml").read_text())
     assert f"/{NEEDRESTART}" in [task.get("ansible.builtin.copy", {}).get("dest") for task in tasks]
 

@@ -26,7 +26,7 @@ PLAY = """
     - ansible.builtin.set_fact: {pkg_mgr: "{{ found }}", cacheable: true}
       when: found is defined
     - ansible.builtin.include_role: &archive
-        name: nvidia_library
+        name: tfctl.cluster.nvidia_library
         tasks_from: archive
     - ansible.builtin.assert:
         that: nvidia_library_compared.rc != 0
@@ -42,7 +42,7 @@ CONFIGURE = """
   gather_facts: false
   tasks:
     - ansible.builtin.include_role: &configure
-        name: nvidia_library
+        name: tfctl.cluster.nvidia_library
         tasks_from: configure
     - ansible.builtin.include_role: *configure
 """

@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
         faults = self._task.args["faults"]
         if faults:
             return {**super().run(tmp, task_vars), "failed": True, "msg": faults[0]["message"], "faults": faults}
-        role = {"reason": "a test", "digest": "1", "manages": {}}
+        role = {"role": "job_host", "entry": "main", "reason": "a test", "digest": "1", "manages": {}}
         connected = self._task.args["connected"]
         return {**super().run(tmp, task_vars), "roles": {"job_host": role}, "drifts": [], "connected": connected}
 """

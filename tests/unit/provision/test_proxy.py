@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.provision.role_play import ROLES, SYSTEMCTL, check, facts, play, tasks_of, trial
+from tests.unit.provision.role_play import MANAGES, SYSTEMCTL, check, facts, play, tasks_of, trial
 
 
 @pytest.mark.extended
@@ -51,8 +51,8 @@ def test_proxy_installs_ca_certificates_where_it_is_missing(tmp_path: Path) -> N
 
 
 def test_reset_updates_the_certificates_only_where_the_program_is_still_installed(tmp_path: Path) -> None:
-    receipt = yaml.safe_load((ROLES / "proxy/vars/receipt.yml").read_text())
-    command = str(receipt["proxy_manages_certificates"]).replace("/usr/sbin", str(tmp_path))
+    receipt = yaml.safe_load(MANAGES.read_text())
+    command = str(receipt["provision_update_certificates"]).replace("/usr/sbin", str(tmp_path))
     variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": f"{tmp_path}/calls"}
     subprocess.run(shlex.split(command), check=True, timeout=10, env=variables)
     assert not (tmp_path / "calls").exists()
@@ -93,14 +93,14 @@ def test_proxy_of_dnf_is_a_block_behind_the_line_of_the_owner_and_is_removed_alo
 
 @pytest.mark.extended
 def test_reset_removes_the_proxy_of_dnf_and_a_change_of_it_is_drift(tmp_path: Path) -> None:
-    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "proxy/vars/receipt.yml")}
+    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(MANAGES)}
     commands = tmp_path / "commands"
     write: dict[str, object] = {
-        "ansible.builtin.copy": {"content": "{{ proxy_manages.refresh | to_json }}", "dest": str(commands)}
+        "ansible.builtin.copy": {"content": "{{ provision_manages.proxy.refresh | to_json }}", "dest": str(commands)}
     }
     on_dnf, on_apt = ({"preflight_found": {"seen": {"packager": name}}} for name in ("dnf", "apt-get"))
-    nothing = check("proxy_manages.refresh == []", **on_apt)
-    managed = check("'/etc/dnf/dnf.conf' in proxy_manages.paths", **on_dnf)
+    nothing = check("provision_manages.proxy.refresh == []", **on_apt)
+    managed = check("'/etc/dnf/dnf.conf' in provision_manages.proxy.paths", **on_dnf)
     play(tmp_path, "proxy", [receipt, nothing, managed, {**write, "vars": on_dnf}])
     (command,) = json.loads(commands.read_text())
     conf = tmp_path / "dnf.conf"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.provision.role_play import ROLES, check, facts, play, tasks_of, trial
+from tests.unit.provision.role_play import MANAGES, ROLES, check, facts, play, tasks_of, trial
 from tfctl.provision.remedies import remedy_for
 
 
@@ -137,18 +137,18 @@ def test_shared_storage_creates_a_mount_unit_that_systemd_accepts(
 def test_shared_storage_names_its_unit_like_systemd_and_lists_it_in_its_receipt(tmp_path: Path) -> None:
     """A reset removes what the receipt lists."""
     tasks: list[dict[str, object]] = []
-    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "shared_storage/vars/receipt.yml")}
+    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(MANAGES)}
     for place in ("/srv/tfctl", "/mnt/my-share//all/", "/srv/./.hidden.d", "/srv/ä:b_c~d@e\\f%g"):
         escape = ["systemd-escape", "--path", "--suffix=mount", place]
         unit = subprocess.run(escape, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
         given = {"tfctl_shared_storage": "nfs", "tfctl_shared_dir": place, "expected": unit}
         listed = (
-            "shared_storage_manages.units == [expected]",
-            "shared_storage_manages.paths == ['/etc/systemd/system/' ~ expected]",
-            "shared_storage_manages.directories == [tfctl_shared_dir]",
+            "provision_manages.shared_storage.units == [expected]",
+            "provision_manages.shared_storage.paths == ['/etc/systemd/system/' ~ expected]",
+            "provision_manages.shared_storage.directories == [tfctl_shared_dir]",
         )
         tasks += [receipt, check(*listed, **given)]
-    nothing = check("shared_storage_manages.values() | flatten == []", tfctl_shared_storage="existing")
+    nothing = check("provision_manages.shared_storage.values() | flatten == []", tfctl_shared_storage="existing")
     play(tmp_path, "shared_storage", [*tasks, nothing])
 
 

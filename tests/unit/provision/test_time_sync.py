@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.provision.role_play import ROLES, SYSTEMCTL, check, facts, play, tasks_of
+from tests.unit.provision.role_play import MANAGES, ROLES, SYSTEMCTL, check, facts, play, tasks_of
 
 
 def services(*running: str) -> dict[str, object]:
@@ -89,8 +89,8 @@ def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp
 def restored(folder: Path, packager: str, places: Mapping[str, Path]) -> list[str]:
     """Return the commands with which a reset restores the configuration of chrony, for files in other places, and makes
     systemd-timesyncd read its own again."""
-    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "time_sync/vars/receipt.yml")}
-    copy = {"content": "{{ time_sync_manages.refresh | to_json }}", "dest": str(folder / "commands")}
+    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(MANAGES)}
+    copy = {"content": "{{ provision_manages.time_sync.refresh | to_json }}", "dest": str(folder / "commands")}
     seen = {"preflight_found": {"seen": {"packager": packager}}}
     play(folder, "time_sync", [receipt, {"ansible.builtin.copy": copy, "vars": seen}])
     text = (folder / "commands").read_text()
@@ -108,11 +108,11 @@ def restored(folder: Path, packager: str, places: Mapping[str, Path]) -> list[st
 def test_time_sync_lists_the_files_and_units_that_it_changes_in_its_receipt(
     packager: str, unit: str, conf: str, tmp_path: Path
 ) -> None:
-    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "time_sync/vars/receipt.yml")}
+    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(MANAGES)}
     seen = {"preflight_found": {"seen": {"packager": packager}}, "unit": unit, "conf": conf}
     play(tmp_path, "time_sync", [
         receipt,
-        check("time_sync_manages.units == [unit, 'systemd-timesyncd.service']", **seen),
-        check("conf not in time_sync_manages.paths", **seen),
-        check("conf in time_sync_manages.paths", **seen, tfctl_ntp_servers=["ntp.example"]),
+        check("provision_manages.time_sync.units == [unit, 'systemd-timesyncd.service']", **seen),
+        check("conf not in provision_manages.time_sync.paths", **seen),
+        check("conf in provision_manages.time_sync.paths", **seen, tfctl_ntp_servers=["ntp.example"]),
     ])  # fmt: skip
