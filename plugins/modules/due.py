@@ -17,7 +17,7 @@ options:
   receipts: {type: list, elements: dict, required: true, description: 'The receipts of the host, as facts finds them.'}
   faults: {type: list, elements: dict, default: [], description: 'Faults that were found, as decide returns them.'}
   full: {type: bool, default: false, description: Whether all of O(roles) run.}
-  live: {type: dict, default: {}, description: 'By role, whether it runs each time. It checks what no receipt describes.'}
+  live: {type: dict, default: {}, description: 'By role, whether it runs each time, whatever receipts say.'}
   connected: {type: bool, default: false, description: 'Returned unchanged, for a task that groups the hosts.'}
 """
 

@@ -95,11 +95,15 @@ def test_wheel_provisions_outside_of_a_checkout(installed: Path, tmp_path: Path)
     assert host["unreachable"] and "Connection refused" in host["reason"]
 
 
+def collections(installed: Path) -> dict[str, str]:
+    return {"ANSIBLE_COLLECTIONS_PATH": str((installed / COLLECTION).parents[2])}
+
+
 @pytest.mark.extended
 def test_playbooks_of_the_wheel_run_by_ansible_playbook_alone(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     packages = packages_without_tfctl(tmp_path / "packages")
-    found = ansible_playbook(packages, tmp_path, installed / COLLECTION / "playbooks/explain.yml", "")
+    found = ansible_playbook(packages, tmp_path, "tfctl.cluster.explain", "", **collections(installed))
     assert set(found["explained"]["stacks"]) == set(stacks.load())
 
 
@@ -120,9 +124,8 @@ def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone
 ) -> None:
     (tmp_path / "packages").mkdir()
     packages = packages_without_tfctl(tmp_path / "packages")
-    playbook = installed / COLLECTION / "playbooks/decide.yml"
-    playbook.write_text(DECIDE)
-    found = ansible_playbook(packages, tmp_path, playbook, "")
+    (installed / COLLECTION / "playbooks/decide.yml").write_text(DECIDE)
+    found = ansible_playbook(packages, tmp_path, "tfctl.cluster.decide", "", **collections(installed))
     assert found["roles"]["job_host"]["reason"] == "job_host has not run here"
     assert "/etc/sudoers.d/tfctl" in found["roles"]["job_host"]["manages"]["paths"]
 
@@ -131,8 +134,8 @@ def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone
 def test_provision_of_the_wheel_decides_by_ansible_playbook_alone(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     packages = packages_without_tfctl(tmp_path / "packages")
-    playbook = installed / COLLECTION / "playbooks/provision.yml"
-    found = ansible_playbook(packages, tmp_path, playbook, "tfctl_stack=tf9", "--check")
+    settings = collections(installed)
+    found = ansible_playbook(packages, tmp_path, "tfctl.cluster.provision", "tfctl_stack=tf9", "--check", **settings)
     faults = {fault["message"]: fault for fault in found["faults"]}
     assert ", ".join(stacks.load()) in faults["tfctl_stack: no stack is called 'tf9'"]["remedy"]
 

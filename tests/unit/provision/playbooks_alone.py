@@ -21,19 +21,22 @@ def packages_without_tfctl(folder: Path) -> Path:
     return folder
 
 
-def ansible_playbook(packages: Path, folder: Path, playbook: Path, settings: str, *words: str) -> dict[str, Any]:
+def ansible_playbook(
+    packages: Path, folder: Path, playbook: Path | str, settings: str, *words: str, **environment: str
+) -> dict[str, Any]:
     """Run a playbook on this machine, as the host "here" with these settings; return the result of its last task."""
     (folder / "hosts.ini").write_text(f"here {LOCAL} {settings}\n")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")} | {
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")} | {
         "PYTHONPATH": str(packages),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_STDOUT_CALLBACK": "minimal",
+        **environment,
     }
     command = [sys.executable, "-S", "-P", "-m", "ansible", "playbook", "-i", "hosts.ini", str(playbook), *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, timeout=100)
     results = done.stdout.split(" => ")
     assert len(results) > 1, done.stdout + done.stderr
     found, _ = json.JSONDecoder().raw_decode(results[-1])

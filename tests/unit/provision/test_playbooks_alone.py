@@ -37,14 +37,17 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(packages: Path, tmp_path: Path) -> Run:
-    return partial(ansible_playbook, packages, tmp_path)
+    """Run a playbook with the ansible.cfg of the checkout."""
+    return partial(ansible_playbook, packages, tmp_path, ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"))
 
 
 def test_contract_about_imports_names_every_module_that_plugins_import() -> None:
     """It forbids what an Ansible without tfctl's packages does not have."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (sources,) = (each["source_modules"] for each in contracts if each["name"].startswith("what Ansible's plugins"))
-    plugins = [*ROOT.glob("playbooks/*_plugins/*.py"), *ROOT.glob("roles/*/*_plugins/*.py")]
+    plugins = [
+        path for kind in ("action", "callback", "filter", "lookup") for path in ROOT.glob(f"plugins/{kind}/*.py")
+    ]
     nodes = (node for plugin in plugins for node in ast.walk(ast.parse(plugin.read_text())))
     statements = [
         node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tfctl")
@@ -80,7 +83,7 @@ def test_explain_runs_without_the_tfctl_command(run: Run) -> None:
 
 def test_playbooks_get_the_values_of_the_control_machine(run: Run, tmp_path: Path) -> None:
     collections = link_collection(tmp_path, {"playbooks/show.yml": SHOW})
-    found = run(ansible.collection(collections) / "playbooks/show.yml", "tfctl_address=192.0.2.7")
+    found = run("tfctl.cluster.show", "tfctl_address=192.0.2.7", ANSIBLE_COLLECTIONS_PATH=str(collections))
     cache = tmp_path / "cache/tfctl"
     assert found["msg"] == [f"{cache}/wheels", f"{cache}/built", str(stacks.TOOLS), "192.0.2.7"]
 
