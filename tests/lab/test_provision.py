@@ -308,12 +308,15 @@ def test_provision_rebuilds_a_damaged_environment_even_after_an_interruption(clu
 
 @pytest.mark.timeout(300)  # it runs the playbook twice
 def test_playbook_run_by_ansible_playbook_provisions_like_tfctl(pair: Lab) -> None:
-    """ansible-playbook runs in a directory without ansible.cfg. tfctl then finds nothing to change."""
+    """ansible-playbook runs in the checkout, whose ansible.cfg it reads. tfctl then finds nothing to change."""
     pair.shell("node1", "sudo rm /etc/sudoers.d/tfctl /usr/local/sbin/tfctl-node")
-    playbook = ansible.data_dir() / "playbooks/provision.yml"
     words = [sys.executable, "-m", "ansible", "playbook", "-i", str(pair.inventory), "-e", "tfctl_stack=none"]
     done = subprocess.run(
-        [*words, "--limit", "node1", str(playbook)], cwd=pair.folder, capture_output=True, text=True, timeout=240
+        [*words, "--limit", "node1", "playbooks/provision.yml"],
+        cwd=ansible.data_dir(),
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     expected_state.job_host(pair.testinfra("node1"))

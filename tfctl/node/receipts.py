@@ -1,8 +1,8 @@
 """Receipts: what a role of `tfctl provision` found on this host, what it created and left, and what changed since.
 
-A receipt is the file /var/lib/tfctl/provision/ROLE.json. A role is skipped while its receipt holds, and `tfctl reset`
-removes what receipts list as created. playbooks/module_utils/tfctl_receipts.py is a link to this file, which therefore
-imports nothing of tfctl.
+A receipt is the file /var/lib/tfctl/provision/ROLE.json. No role runs while all receipts hold, and `tfctl reset`
+removes what receipts list as created. plugins/module_utils/receipts.py is a link to this file, which therefore imports
+nothing of tfctl.
 """
 
 from __future__ import annotations

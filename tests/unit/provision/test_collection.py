@@ -117,7 +117,7 @@ GIVEN = {
     "nvidia_packages": {"nvidia_packages_component": "cuda"},
     "openmpi": {"openmpi_method": "source"},
     "preflight": {"preflight_explain": True},
-    "shared_storage": {"shared_storage_dir": "/"},
+    "shared_storage": {"shared_storage_dir": "/proc"},
     "ssh_mesh": {"ssh_mesh_user": getpass.getuser() if os.getuid() else "nobody"},
 }  # fmt: skip
 #: Fakes of a host with systemd, on which every unit is running, and none is one of a job.
