@@ -16,17 +16,6 @@ its temporary files (TFCTL_RUN_FOLDER) are removed.
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-from typing import Any
-
-from ansible.plugins.callback import CallbackBase
-from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
-
-from tfctl.provision.results import diffs_of, kept_of
-from tfctl.provision.run_folder import RunFolder
-
 DOCUMENTATION = """
 name: events
 type: stdout
@@ -39,6 +28,17 @@ description:
     which are in C(TFCTL_RUN_FOLDER).
 requirements: [the package tfctl in the Python of Ansible]
 """
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
+
+from tfctl.provision.results import diffs_of, kept_of
+from tfctl.provision.run_folder import RunFolder
 
 COLLECTION = "tfctl.cluster."
 # Actions that Ansible performs itself or only on the control machine. They are not reported.

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
-
-from tfctl.provision.order import Order
-
 DOCUMENTATION = """
 name: serial
 short_description: The batches in which a play works on its hosts
@@ -38,6 +31,13 @@ _value:
   type: list
   elements: int
 """
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
+
+from tfctl.provision.order import Order
 
 
 class FilterModule:

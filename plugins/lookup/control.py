@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from ansible.errors import AnsibleError
-from ansible.plugins.lookup import LookupBase
-from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
-
-from tfctl.provision.control import VALUES
-
 DOCUMENTATION = """
 name: control
 short_description: Return values of the control machine
@@ -35,6 +29,12 @@ _raw:
   type: list
   elements: str
 """
+
+from ansible.errors import AnsibleError
+from ansible.plugins.lookup import LookupBase
+from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
+
+from tfctl.provision.control import VALUES
 
 
 class LookupModule(LookupBase):

@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ansible.constants import DEFAULT_LOCAL_TMP
-from ansible.plugins.lookup import LookupBase
-from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
-
-from tfctl.provision import node_part
-
 DOCUMENTATION = """
 name: node_part
 short_description: The node part of tfctl, packed
@@ -39,6 +31,14 @@ _raw:
     program: {description: The path of the program that sudo runs. The archive does not contain it., type: str}
     drop_in: {description: The path of the file that systemd adds to the unit of every task., type: str}
 """
+
+from pathlib import Path
+
+from ansible.constants import DEFAULT_LOCAL_TMP
+from ansible.plugins.lookup import LookupBase
+from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
+
+from tfctl.provision import node_part
 
 
 class LookupModule(LookupBase):

@@ -8,26 +8,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import shutil
-import signal
-import stat
-import subprocess
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils import install
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
-    ModuleFailed,
-    directory_for_nobody,
-    finish,
-    scratch,
-    temporary_path,
-)
-
 DOCUMENTATION = """
 module: build
 short_description: Build software from its source
@@ -66,6 +46,26 @@ faults:
   elements: dict
   returned: failure
 """
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils import install
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
+    ModuleFailed,
+    directory_for_nobody,
+    finish,
+    scratch,
+    temporary_path,
+)
 
 LIMIT_S = 3600
 NICENESS = 10

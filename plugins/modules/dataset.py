@@ -8,30 +8,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pwd
-import shutil
-import stat
-import tarfile
-import zipfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
-    ModuleFailed,
-    alone,
-    finish,
-    link_or_copy,
-    make_parents,
-    unpack,
-)
-from ansible_collections.tfctl.cluster.plugins.module_utils.programs import read_json
-from ansible_collections.tfctl.cluster.plugins.module_utils.records import stamps
-from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch
-
 DOCUMENTATION = """
 module: dataset
 short_description: Check and install data sets
@@ -84,6 +60,30 @@ faults:
   elements: dict
   returned: failure
 """
+
+import json
+import os
+import pwd
+import shutil
+import stat
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
+    ModuleFailed,
+    alone,
+    finish,
+    link_or_copy,
+    make_parents,
+    unpack,
+)
+from ansible_collections.tfctl.cluster.plugins.module_utils.programs import read_json
+from ansible_collections.tfctl.cluster.plugins.module_utils.records import stamps
+from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch
 
 ARCHIVES = Path("/var/lib/tfctl/datasets/.archives")
 NOTE = ".tfctl-dataset.json"

@@ -3,13 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
-from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch
-
 DOCUMENTATION = """
 module: download
 short_description: Download a file
@@ -35,6 +28,13 @@ EXAMPLES = """
 RETURN = """
 faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
+from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch
 
 
 def main() -> None:

@@ -8,24 +8,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils import links
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
-    ModuleFailed,
-    compared,
-    finish,
-    scratch,
-    unprivileged,
-)
-from ansible_collections.tfctl.cluster.plugins.module_utils.links import MARKER, site_of
-from ansible_collections.tfctl.cluster.plugins.module_utils.records import differences
-from ansible_collections.tfctl.cluster.plugins.module_utils.uv import ARGUMENTS, Installation
-
 DOCUMENTATION = """
 module: environment
 short_description: Install a Python environment from a lock file
@@ -72,6 +54,24 @@ faults:
   elements: dict
   returned: failure
 """
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils import links
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
+    ModuleFailed,
+    compared,
+    finish,
+    scratch,
+    unprivileged,
+)
+from ansible_collections.tfctl.cluster.plugins.module_utils.links import MARKER, site_of
+from ansible_collections.tfctl.cluster.plugins.module_utils.records import differences
+from ansible_collections.tfctl.cluster.plugins.module_utils.uv import ARGUMENTS, Installation
 
 PROBE = """
 import importlib, json, sys

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.facts import gather
-
 DOCUMENTATION = """
 module: facts
 short_description: Gather the facts about a host that decide what it gets
@@ -36,6 +33,9 @@ EXAMPLES = """
 RETURN = """
 seen: {type: dict, returned: success, description: The facts. tfctl/provision/decide/facts.py documents them.}
 """
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.facts import gather
 
 
 def main() -> None:

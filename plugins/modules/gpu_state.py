@@ -3,13 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.gpu_facts import look
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
-from ansible_collections.tfctl.cluster.plugins.module_utils.programs import first_line, live_units
-
 DOCUMENTATION = """
 module: gpu_state
 short_description: Say whether a host's driver works, and whether it needs a reboot
@@ -44,6 +37,13 @@ in_use: {type: str, returned: success, description: 'Which jobs run, or which pr
 boot_id: {type: str, returned: success, description: The boot ID of the host.}
 faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.gpu_facts import look
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
+from ansible_collections.tfctl.cluster.plugins.module_utils.programs import first_line, live_units
 
 
 def main() -> None:

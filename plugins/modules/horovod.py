@@ -3,27 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
-import zipfile
-import zlib
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
-    ModuleFailed,
-    compared,
-    finish,
-    make_parents,
-    read,
-    run,
-    scratch,
-    temporary_path,
-    unprivileged,
-    write,
-)
-from ansible_collections.tfctl.cluster.plugins.module_utils.links import HOROVOD, site_of
-from ansible_collections.tfctl.cluster.plugins.module_utils.records import complete, differences
-
 DOCUMENTATION = """
 module: horovod
 short_description: Install Horovod beside a stack's environment
@@ -74,6 +53,27 @@ faults:
   elements: dict
   returned: failure
 """
+
+import shutil
+import zipfile
+import zlib
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
+    ModuleFailed,
+    compared,
+    finish,
+    make_parents,
+    read,
+    run,
+    scratch,
+    temporary_path,
+    unprivileged,
+    write,
+)
+from ansible_collections.tfctl.cluster.plugins.module_utils.links import HOROVOD, site_of
+from ansible_collections.tfctl.cluster.plugins.module_utils.records import complete, differences
 
 MARKER = "tfctl-horovod.json"
 #: What zipfile raises when it reads a damaged archive.

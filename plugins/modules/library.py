@@ -3,14 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, finish, run
-
 DOCUMENTATION = """
 module: library
 short_description: Load a library as a job would, and compare its version
@@ -37,6 +29,14 @@ RETURN = """
 found: {type: int, returned: success, description: "The version as the library encodes it, such as 8904 for 8.9.4."}
 faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
+
+import os
+import re
+import sys
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, finish, run
 
 # cudnnGetVersion() returns the version; the other two write it to an address. CUDA's runtime needs the driver, which
 # may not be loaded before a reboot: then use the version in its file name, libcudart.so.11.8.89.

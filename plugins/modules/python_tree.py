@@ -3,22 +3,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
-    ModuleFailed,
-    finish,
-    last_lines,
-    run,
-    scratch,
-    unpack,
-)
-from ansible_collections.tfctl.cluster.plugins.module_utils.pythons import ASK, MARKER, listed, whole
-from ansible_collections.tfctl.cluster.plugins.module_utils.share import digest
-
 DOCUMENTATION = """
 module: python_tree
 short_description: Install a CPython tree
@@ -53,6 +37,22 @@ faults:
   elements: dict
   returned: failure
 """
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
+    ModuleFailed,
+    finish,
+    last_lines,
+    run,
+    scratch,
+    unpack,
+)
+from ansible_collections.tfctl.cluster.plugins.module_utils.pythons import ASK, MARKER, listed, whole
+from ansible_collections.tfctl.cluster.plugins.module_utils.share import digest
 
 
 def main() -> None:

@@ -3,15 +3,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.created import begin, end, running_jobs, undo
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import BUSY, TURN_S, ModuleFailed, finish
-from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import FOLDER, read_all
-from ansible_collections.tfctl.cluster.plugins.module_utils.starting import STARTS, Held, lock
-
 DOCUMENTATION = """
 module: receipt
 short_description: Record what a role creates, and undo it
@@ -59,6 +50,15 @@ kept: {type: list, elements: str, returned: 'with C(absent)', description: 'What
 role: {type: str, returned: 'with C(begin) and C(end)', description: The role whose receipt was written.}
 faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
+
+from contextlib import nullcontext
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.created import begin, end, running_jobs, undo
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import BUSY, TURN_S, ModuleFailed, finish
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import FOLDER, read_all
+from ansible_collections.tfctl.cluster.plugins.module_utils.starting import STARTS, Held, lock
 
 
 def main() -> None:

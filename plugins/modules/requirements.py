@@ -6,15 +6,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, compared, finish, scratch
-from ansible_collections.tfctl.cluster.plugins.module_utils.links import REQUIREMENTS_MARKER
-from ansible_collections.tfctl.cluster.plugins.module_utils.records import differences
-from ansible_collections.tfctl.cluster.plugins.module_utils.uv import ARGUMENTS, Installation
-
 DOCUMENTATION = """
 module: requirements
 short_description: Install the packages of a lock file into a directory
@@ -57,6 +48,15 @@ faults:
   elements: dict
   returned: failure
 """
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, compared, finish, scratch
+from ansible_collections.tfctl.cluster.plugins.module_utils.links import REQUIREMENTS_MARKER
+from ansible_collections.tfctl.cluster.plugins.module_utils.records import differences
+from ansible_collections.tfctl.cluster.plugins.module_utils.uv import ARGUMENTS, Installation
 
 
 def main() -> None:

@@ -3,13 +3,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, finish
-from ansible_collections.tfctl.cluster.plugins.module_utils.links import before, current, refuse_under_a_job, switch
-
 DOCUMENTATION = """
 module: rollback
 short_description: Return a stack to its previous environment
@@ -31,6 +24,13 @@ EXAMPLES = """
 RETURN = """
 faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
+
+import re
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, finish
+from ansible_collections.tfctl.cluster.plugins.module_utils.links import before, current, refuse_under_a_job, switch
 
 
 def main() -> None:

@@ -3,14 +3,6 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.forked import call, drop_root
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
-
 DOCUMENTATION = """
 module: shared_directory
 short_description: Check that hosts share a directory
@@ -39,6 +31,14 @@ EXAMPLES = """
 RETURN = """
 file: {type: str, returned: success, description: The name of the file. Empty if it has not appeared.}
 """
+
+import tempfile
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.forked import call, drop_root
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
 
 #: Seconds in which the file system must answer.
 PATIENCE_S = 60

@@ -8,19 +8,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import pwd
-import re
-import shutil
-from pathlib import Path
-from typing import Any, NamedTuple
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, NoSpace, finish, make_parents
-from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch, serve, stop
-
 DOCUMENTATION = """
 module: store
 short_description: Keep files on a host by their hashes, and copy them from host to host
@@ -70,6 +57,19 @@ url: {type: str, returned: 'with C(served)', description: Where other hosts fetc
 reason: {type: str, returned: 'with C(fetched)', description: Why the other host could not be reached. Or empty.}
 faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
+
+import contextlib
+import hashlib
+import os
+import pwd
+import re
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, NoSpace, finish, make_parents
+from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch, serve, stop
 
 STATES = ["checked", "prepared", "received", "served", "fetched", "stopped"]
 UPLOAD = ".upload"

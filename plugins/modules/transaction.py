@@ -3,12 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
-from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import MANAGERS, recorded, transaction
-
 DOCUMENTATION = """
 module: transaction
 short_description: Simulate the installation of packages
@@ -64,6 +58,12 @@ pending: {type: dict, returned: success, description: The content of /var/lib/tf
 previous: {type: dict, returned: success, description: The content of /var/lib/tfctl/held-before.json afterwards.}
 faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
 """
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
+from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import MANAGERS, recorded, transaction
 
 
 def main() -> None:

@@ -46,6 +46,7 @@ RULES = (
         but=("tfctl/model/*", "tfctl/provision/node_part.py", "tfctl_runtime/*"),
     ),
     Rule(LINT, ("tests/lab/*", "tests/typing/*", ".ci/run"), "no test of scripts/test runs them"),
+    Rule(LINT, ("scripts/collection", "tests/sanity/*"), "likewise"),
     Rule(LINT, ("scripts/demo", "scripts/lock*", "scripts/record-packages", "scripts/bench-training/*"), "likewise"),
     # Code that finds modules and files by itself
     Rule("tfctl/cli/main.py", ("tfctl/cli/*.py",), "COMMANDS has the names of modules"),
