@@ -32,7 +32,9 @@ NEEDED = ("node/*", "model/host.py", "model/task.py", "model/stacks/*", "model/s
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive")
-    subprocess.run([*GALAXY, "build", "--output-path", folder], cwd=ROOT, check=True, capture_output=True, timeout=100)
+    subprocess.run(
+        [*GALAXY, "build", "--output-path", str(folder)], cwd=ROOT, check=True, capture_output=True, timeout=100
+    )
     return folder / f"tfctl-cluster-{tfctl.__version__}.tar.gz"
 
 
@@ -40,7 +42,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def collections(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the installed collection."""
     folder = tmp_path_factory.mktemp("collections")
-    install = [*GALAXY, "install", "--no-deps", "--collections-path", folder, archive]
+    install = [*GALAXY, "install", "--no-deps", "--collections-path", str(folder), str(archive)]
     environment = {**os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_COLLECTIONS_PATH": str(folder)}
     subprocess.run(install, cwd=folder, env=environment, check=True, capture_output=True, timeout=100)
     return folder
@@ -110,7 +112,7 @@ def test_provision_of_the_archive_decides(collections: Path, packages: Path, tmp
 
 
 #: Variables without which a role does not run, or not on this machine.
-GIVEN = {
+GIVEN: dict[str, dict[str, object]] = {
     "nvidia_library": {
         "nvidia_library_name": "nccl", "nvidia_library_version": "2.21.5", "nvidia_library_soname": "libnccl.so.2",
     },
