@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
-import ansible as installed_ansible
 import pytest
 
-from tfctl.provision import ansible, node_part
-
-PLUGIN = ansible.data_dir() / "plugins/lookup/node_part.py"
+from tfctl.provision import node_part
 
 
 def test_list_of_files_describes_the_archive(tmp_path: Path) -> None:
@@ -51,24 +45,3 @@ def test_version_depends_on_the_program_that_sudo_runs(tmp_path: Path, monkeypat
     (tmp_path / "tfctl-node").write_text("#!/usr/bin/python3 -IS\n")
     monkeypatch.setattr(node_part, "_PROGRAM", tmp_path / "tfctl-node")
     assert node_part.version.__wrapped__() != before
-
-
-def test_lookup_plugin_finds_tfctl_when_ansible_runs_in_another_environment(tmp_path: Path) -> None:
-    """The other environment is this one without tfctl."""
-    assert installed_ansible.__file__
-    for package in Path(installed_ansible.__file__).parents[1].iterdir():
-        if "tfctl" not in package.name:
-            (tmp_path / package.name).symlink_to(package)
-    program = f"""
-import importlib.util, json, sys
-sys.path.append({str(tmp_path)!r})
-assert importlib.util.find_spec("tfctl") is None
-spec = importlib.util.spec_from_file_location("plugin", {str(PLUGIN)!r})
-plugin = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(plugin)
-print(json.dumps(plugin.LookupModule().run([])))
-"""
-    words = [sys.executable, "-I", "-S", "-c", program]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert [found["digest"] for found in json.loads(done.stdout)] == [node_part.version()]

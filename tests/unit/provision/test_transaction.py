@@ -143,7 +143,7 @@ def test_role_records_packages_before_it_installs_them(packager: str) -> None:
     kinds = ["block" if "block" in task else task.get("ansible.builtin.import_tasks") for task in tasks]
     assert kinds.index("simulate.yml") < kinds.index("block")
     simulation, _, record = yaml.safe_load((folder / "simulate.yml").read_text())
-    assert "tfctl_transaction" in simulation and record["ansible.builtin.include_tasks"] == "record.yml"
+    assert "tfctl.cluster.transaction" in simulation and record["ansible.builtin.include_tasks"] == "record.yml"
     assert record["vars"] == {"nvidia_packages_recorded": "{{ nvidia_packages_transaction.pending }}"}
 
 
