@@ -12,6 +12,7 @@ from tfctl.provision.decide.reboot import Control
 
 ARGUMENTS = {
     "insist": {"type": "bool", "default": False},
+    "expected": {"type": "int", "default": 0},
     "control": {
         "type": "dict",
         "required": True,
@@ -28,4 +29,4 @@ class ActionModule(ActionBase):
         if result.get("failed") or result.get("skipped"):
             return result
         state = readings.driver_state(result.pop("state"))
-        return {**result, **reboot.report(state, Control(**given["control"]), given["insist"])}
+        return {**result, **reboot.report(state, Control(**given["control"]), given["insist"], given["expected"])}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
-from ansible_collections.tfctl.cluster.plugins.module_utils import kernel_facts
+from ansible_collections.tfctl.cluster.plugins.module_utils import kernel_facts, pci_gpus
 from ansible_collections.tfctl.cluster.plugins.module_utils.programs import (
     content,
     first_line,
@@ -33,7 +34,9 @@ SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "dcgm-exporter", "nvidia-smi")
 #: What nvidia-smi is asked for. It lacks compute_cap before driver 510, and mig.mode.current before 450. The name comes
 #: last, because only it may contain a comma.
-FIELDS: tuple[str, ...] = ("uuid", "compute_cap", "driver_version", "mig.mode.current", "persistence_mode", "name")
+FIELDS: tuple[str, ...] = (
+    "uuid", "pci.bus_id", "compute_cap", "driver_version", "mig.mode.current", "persistence_mode", "name"
+)  # fmt: skip
 REJECTED = re.compile(r'Field "([^"]+)" is not a valid field')
 
 
@@ -47,11 +50,13 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
         return None
     loaded = loaded_version(root)
     secure = secure_boot(root)
+    answer = smi() if loaded else None
     return {
         "devices": devices,
         "switches": switches,
         "loaded": loaded,
-        "smi": smi() if loaded else None,
+        "smi": answer,
+        "log": run(["journalctl", *pci_gpus.LOG])[1] if answer and answer["said"].count("\n") < len(devices) else "",
         "missing_nodes": missing_nodes(root) if loaded else [],
         "at_boot": (root / AT_BOOT).is_symlink() and (root / UNIT).is_file(),
         "modprobe": (root / "usr/bin/nvidia-modprobe").exists(),
@@ -77,17 +82,12 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
 
 def pci(root: Path) -> tuple[list[dict[str, str]], int]:
     """Return (GPUs, number of NVSwitches) on the PCI bus."""
-    devices: list[dict[str, str]] = []
-    switches = 0
-    for path in sorted((root / "sys/bus/pci/devices").glob("*")):
-        if number(path / "vendor") != NVIDIA:
-            continue
-        device, pci_class = number(path / "device"), number(path / "class") >> 8
-        if pci_class >> 8 == 0x03:  # a display controller: VGA 0300, or 3D 0302 as on most compute cards
-            devices.append({"slot": path.name, "id": f"{device:04x}"})
-        elif pci_class == 0x0680 and device >= 0x1AC0:  # a bridge; the ids of NVIDIA's chip sets are lower
-            switches += 1
-    return devices, switches
+    bus, switches = root / "sys/bus/pci", 0
+    for path in (bus / "devices").glob("*"):
+        # A bridge; the ids of NVIDIA's chip sets are lower.
+        if number(path / "vendor") == NVIDIA and number(path / "class") >> 8 == 0x0680:
+            switches += number(path / "device") >= 0x1AC0
+    return [{"slot": device.bus, "id": device.id} for device in pci_gpus.devices(bus)], switches
 
 
 def loaded_version(root: Path) -> str:
@@ -97,7 +97,7 @@ def loaded_version(root: Path) -> str:
     return match[1] if match else first_line(root / "sys/module/nvidia/version")
 
 
-def smi() -> dict[str, object]:
+def smi() -> dict[str, Any]:
     """Return the exit code and the output of nvidia-smi, and which fields it was asked for: all that it knows."""
     fields = FIELDS
     while True:

@@ -11,6 +11,7 @@ description:
   - The module gathers the state; the action plugin of the same name judges it, and takes the options.
 options:
   insist: {type: bool, default: false, description: Whether a host whose driver does not work is a failed one.}
+  expected: {type: int, default: 0, description: How many GPUs the host has. 0 stands for those on the PCI bus.}
   control:
     description: The machine that Ansible runs on. RV(objection) says if the host is this machine.
     type: dict

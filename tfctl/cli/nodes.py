@@ -41,6 +41,7 @@ def nodes(
     Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers but is not fit for jobs.
     """
     from tfctl.jobs.nodes import nodes as ask
+    from tfctl.model.gpus import RESTART, missing_gpus
     from tfctl.provision.node_part import version
 
     with open_fleet(None, job, inventory, keep=False) as (fleet, name):
@@ -57,6 +58,8 @@ def nodes(
         what = f"{abbreviated(others)}: the node part's version differs from this tfctl's"
         say(with_remedy(what, "tfctl provision INVENTORY --tags job_host"))
     for state in states:
+        if state.node and (missing := missing_gpus(state.host, state.node.gpu_cards, state.node.missing_gpus)):
+            say(with_remedy(missing, RESTART))
         if state.node and state.node.drifts:
             say(drift_message(state.host.name, state.node.drifts))
     errors = [state.error for state in states if state.error is not None]
@@ -184,6 +187,7 @@ _GPUS: Table[tuple[str, wire.Gpu]] = Table(
     Column("HOST", lambda row: row[0]),
     Column("GPU", lambda row: str(row[1].index)),
     Column("NAME", lambda row: row[1].name),
+    Column("DRIVER", lambda row: row[1].driver or ""),
     Column("MEMORY", lambda row: f"{row[1].memory_mib / 1024:.0f} GiB" if row[1].memory_mib else ""),
     Column("HELD BY", lambda row: row[1].holder or "free"),
 )

@@ -18,13 +18,14 @@ from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
 from tfctl.model.assign import assign, guard_port
+from tfctl.model.gpus import RESTART, missing_gpus
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
 from tfctl.model.plan import plans
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import as_error
-from tfctl.wording import Lines
+from tfctl.wording import Lines, with_remedy
 
 Say = Callable[[str], None]
 
@@ -89,6 +90,10 @@ def _start(
     """Start the job once and return it. Raise Outrun after losing a race against another start, else as `start`."""
     with open_sessions(fleet, layout.name, _requests(layout, code), say) as sessions:
         job = _place(layout, sessions, others, draw)
+        for host in dict.fromkeys(task.host for task in job.tasks if task.gpus):
+            hello = sessions.hellos[host.name]
+            if missing := missing_gpus(host, hello.gpu_cards, hello.missing_gpus):
+                say(with_remedy(missing, RESTART))
         refusals = sessions.reserve(plans(job, code.digest), code)
         if refusals:
             errors = [as_error(host, refusal) for host, refusal in refusals]
@@ -206,4 +211,5 @@ def _site(host: Host, hello: wire.Hello, resolved: Mapping[str, str]) -> Site:
     free = tuple(gpu.uuid for gpu in hello.gpus if not gpu.holder)
     owners = tuple(gpu.holder for gpu in hello.gpus if gpu.holder)
     trouble = as_error(host.name, hello.gpu_trouble) if hello.gpu_trouble else None
-    return Site(address, hello.ports, free, owners, trouble)
+    missing = missing_gpus(host, hello.gpu_cards, hello.missing_gpus)
+    return Site(address, hello.ports, free, owners, trouble, missing)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfctl.errors import BadFile, Busy, PreflightFailed, Taken, TfctlError
-from tfctl.model.host import Site
+from tfctl.model.host import Host, Site
 from tfctl.model.job import Layout
 from tfctl.model.strategies.base import Strategy
 from tfctl.model.task import Slot, TaskName
+from tfctl.node.wire import MissingGpu
 from tfctl.wording import QUEUE, counted
 
+#: The remedy for a GPU that nvidia-smi does not show.
+RESTART = (
+    "restart the host. If the GPU does not return, have the card repaired; tfctl_gpus_expected in the inventory "
+    "accepts the host with fewer"
+)
 #: Each task's GPUs; None for a computing task on a host without GPUs.
 Shares = dict[TaskName, tuple[str, ...] | None]
 
@@ -95,7 +101,24 @@ def _check_equal(layout: Layout, shares: Shares) -> None:
         )
 
 
+def missing_gpus(host: Host, cards: int | None, missing: Sequence[MissingGpu]) -> str:
+    """Return a sentence about the GPUs that a host should have and does not show, or "".
+
+    ``cards``: how many nvidia-smi lists, None if it was not asked.
+    """
+    named = [f"{each.bus}" + (f" ({each.reason})" if each.reason else "") for each in missing]
+    lost = f"nvidia-smi does not show the {'GPU' if len(named) == 1 else 'GPUs'} at {', '.join(named)}" if named else ""
+    if not host.gpus_expected:
+        return f"{host.name}: {lost}" if lost else ""
+    if cards is None or cards >= host.gpus_expected:
+        return ""
+    shown = f"{host.name}: tfctl_gpus_expected is {host.gpus_expected}, and nvidia-smi shows {cards}"
+    return f"{shown}; {lost}" if lost else shown
+
+
 def _no_gpu(message: str, site: Site, wanted: int) -> TfctlError:
+    if site.missing:
+        message = f"{message}; {site.missing}"
     if site.gpu_trouble:
         return PreflightFailed(site.gpu_trouble.message, f"{site.gpu_trouble.remedy}; `gpus: 0` computes without GPUs")
     holders = f"; the others are held by {', '.join(dict.fromkeys(site.owners))}" if site.owners else ""

@@ -18,7 +18,8 @@ TRANSPORTS = ("paramiko", "openssh")
 VARIABLES = (
     "tfctl_address", "tfctl_allow_unverified", "tfctl_batch", "tfctl_ca_bundle", "tfctl_canary", "tfctl_cuda_method",
     "tfctl_cudnn_method", "tfctl_datasets", "tfctl_driver", "tfctl_driver_method", "tfctl_edition", "tfctl_firewall",
-    "tfctl_horovod", "tfctl_http_proxy", "tfctl_https_proxy", "tfctl_index_url", "tfctl_journal_max",
+    "tfctl_gpus_expected", "tfctl_horovod", "tfctl_http_proxy", "tfctl_https_proxy", "tfctl_index_url",
+    "tfctl_journal_max",
     "tfctl_nccl_method", "tfctl_no_proxy", "tfctl_ntp_servers", "tfctl_nvidia_key_file", "tfctl_nvidia_mirror",
     "tfctl_openmpi", "tfctl_openmpi_url", "tfctl_operators", "tfctl_output_roots", "tfctl_ports", "tfctl_python_trees",
     "tfctl_pythons", "tfctl_reboot", "tfctl_reboot_batch", "tfctl_requirements", "tfctl_shared_dir",
@@ -50,7 +51,7 @@ class Host:
 
     ``address`` is where other hosts reach it (`tfctl_address`, else `ansible_host`). If None, the hosts resolve its
     name themselves. ``stack`` is `tfctl_stack`, or None. ``stack_dirs``: directories on this machine
-    (`tfctl_stack_dirs`).
+    (`tfctl_stack_dirs`). ``gpus_expected``: how many GPUs it has (`tfctl_gpus_expected`); 0: those on its PCI bus.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Host:
     ports: tuple[int, int] = DEFAULT_PORTS
     output_roots: tuple[str, ...] = DEFAULT_OUTPUT_ROOTS
     stack_dirs: tuple[str, ...] = ()
+    gpus_expected: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class Site:
     """What a host reported. ``address`` is where its peers reach it; ``held`` maps ports in use to their holders.
 
     ``gpus`` holds the UUIDs of free GPUs; None if the host was not asked, and names are made up (`gpu-0`).
-    ``owners`` holds whoever uses the other GPUs. ``gpu_trouble`` says why GPUs that exist cannot be listed.
+    ``owners`` holds whoever uses the other GPUs. ``gpu_trouble`` says why GPUs that exist cannot be listed;
+    ``missing`` is a sentence about those that are missing, or "".
     ``alone`` means that every task is on this host, so a loopback address is fine.
     """
 
@@ -98,6 +101,7 @@ class Site:
     gpus: tuple[str, ...] | None = None
     owners: tuple[str, ...] = ()
     gpu_trouble: TfctlError | None = None
+    missing: str = ""
     alone: bool = False
 
 

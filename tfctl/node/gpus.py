@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from . import names
+from . import names, pci_gpus
 from .exits import Exit
 from .session import RequestRefused
 from .system import System, run
-from .wire import Card, Error, Gpu
+from .wire import Card, Error, Gpu, MissingGpu
 
-_NVIDIA = "0x10de"
 #: The name comes last: only it may contain a comma. nvidia-smi before driver 450 rejects the MIG field.
 CARD_FIELDS: tuple[str, ...] = ("index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", "name")
 USERS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
@@ -93,10 +92,13 @@ class GpuUser(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The devices; ``trouble`` says why GPUs that are present cannot be listed."""
+    """The devices; ``trouble`` says why GPUs that are present cannot be listed. ``cards``: how many nvidia-smi lists,
+    or None; ``missing``: those on the PCI bus that it does not list."""
 
     devices: tuple[Gpu, ...] = ()
     trouble: Error | None = None
+    cards: int | None = None
+    missing: tuple[MissingGpu, ...] = ()
 
 
 def look(system: System) -> Seen:
@@ -104,10 +106,14 @@ def look(system: System) -> Seen:
     or if it fails and no NVIDIA card is on the PCI bus."""
     if not os.access(system.nvidia_smi[0], os.X_OK):
         return Seen()
+    on_bus = [device.bus for device in pci_gpus.devices(system.at("/sys/bus/pci"))]
     try:
-        return Seen(tuple(_devices(system)))
+        cards = _cards(system)
+        driver = loaded_driver(system)
+        devices = tuple(device._replace(driver=driver) for device in _devices(system, cards))
+        return Seen(devices, None, len(cards), _missing(system, on_bus, cards))
     except GpuFault as fault:
-        return Seen((), Error(Exit.PREFLIGHT, fault.message, fault.remedy)) if _on_the_bus(system) else Seen()
+        return Seen((), Error(Exit.PREFLIGHT, fault.message, fault.remedy)) if on_bus else Seen()
 
 
 def cards(system: System) -> tuple[Card, ...]:
@@ -127,10 +133,35 @@ def cards(system: System) -> tuple[Card, ...]:
     return tuple(_settings(cells, layouts.get(cells["uuid"], ())) for cells in found)
 
 
-def _devices(system: System) -> list[Gpu]:
+def loaded_driver(system: System) -> str | None:
+    """Return the version of the driver in the kernel, or None."""
+    try:
+        said = system.at("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    match = re.search(r"Kernel Module(?: for \S+)?\s+(\d{3}\.\d+(?:\.\d+)?)", said)
+    return match.group(1) if match else None
+
+
+def _missing(system: System, on_bus: Sequence[str], cards: Sequence[ListedGpu]) -> tuple[MissingGpu, ...]:
+    """Return the GPUs that nvidia-smi does not list. The kernel's log is read only if there are any."""
+    lost = pci_gpus.missing(on_bus, [card.bus for card in cards])
+    if not lost:
+        return ()
+    try:
+        log = run([*system.journalctl, *pci_gpus.LOG], system.nvidia_smi_timeout).output
+    except RequestRefused:
+        log = ""
+    return tuple(MissingGpu(bus, pci_gpus.said_of(bus, log)) for bus in lost)
+
+
+def _cards(system: System) -> list[ListedGpu]:
     fields, status, text = ask_cards(system, CARD_FIELDS)
     raise_complaint(status, text)
-    cards = parse_cards(text, fields)
+    return parse_cards(text, fields)
+
+
+def _devices(system: System, cards: Sequence[ListedGpu]) -> list[Gpu]:
     users = parse_users(ask(system, USERS_QUERY)[1])
     divided = [card for card in cards if card.mig]
     listed = parse_instances(ask(system, ("-L",))[1]) if divided else {}
@@ -184,17 +215,6 @@ def ask_cards(system: System, fields: tuple[str, ...]) -> tuple[tuple[str, ...],
         fields = tuple(field for field in fields if not field.startswith("mig."))
         status, text = ask(system, cards_query(fields))
     return fields, status, text
-
-
-def _on_the_bus(system: System) -> bool:
-    """Return whether there is an NVIDIA display controller (PCI class 03: VGA, or 3D as on most compute cards)."""
-    for device in system.at("/sys/bus/pci/devices").glob("*"):
-        try:
-            if (device / "vendor").read_text().strip() == _NVIDIA and (device / "class").read_text()[:4] == "0x03":
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def cards_query(fields: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from . import fields, gpus, jobstore, names, reservations, sockets
 from .system import System
-from .wire import Error, Gpu, Hello, StartRequest, TaskName
+from .wire import Hello, StartRequest, TaskName
 
 _COMPLETE = f"*/{names.REQUIREMENTS_MARKER}"
 
@@ -16,14 +16,14 @@ def hello(system: System, request: StartRequest, code: bool, restartable: tuple[
     """Return the answer to a start request. ``code``: whether that code is here. Raises RequestRefused."""
     wanted = {*_port_range(*request.ports), *(_port_range(*request.guard_ports) if request.guard_ports else ())}
     held = reservations.held(system)
-    devices, trouble = look(system, held)
+    seen = look(system, held)
     installed = stacks(system)
     return Hello(
         highest=jobstore.highest(system, request.job),
         ports=_ports(wanted, held.ports),
         names=_addresses(request.resolve),
-        gpus=devices,
-        gpu_trouble=trouble,
+        gpus=seen.devices,
+        gpu_trouble=seen.trouble,
         code=code,
         restartable=restartable,
         horovod={stack: has_horovod(system, stack) for stack in installed},
@@ -31,13 +31,16 @@ def hello(system: System, request: StartRequest, code: bool, restartable: tuple[
         stacks=installed,
         requirements=tuple(sorted(path.parent.name for path in system.at(names.REQUIREMENTS).glob(_COMPLETE))),
         packed=True,
+        gpu_cards=seen.cards,
+        missing_gpus=seen.missing,
     )
 
 
-def look(system: System, held: reservations.Held) -> tuple[tuple[Gpu, ...], Error | None]:
-    """Return the host's GPUs, each with the job or the process that holds it, and why they cannot be listed."""
+def look(system: System, held: reservations.Held) -> gpus.Seen:
+    """Return the host's GPUs, each with the job or the process that holds it."""
     seen = gpus.look(system)
-    return tuple(gpu._replace(holder=held.gpus.get(gpu.uuid, gpu.holder)) for gpu in seen.devices), seen.trouble
+    devices = tuple(gpu._replace(holder=held.gpus.get(gpu.uuid, gpu.holder)) for gpu in seen.devices)
+    return seen._replace(devices=devices)
 
 
 def stacks(system: System) -> dict[str, str]:

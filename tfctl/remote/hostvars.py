@@ -48,6 +48,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Ans
         stack=known.stack("tfctl_stack"),
         ports=known.port_range("tfctl_ports"),
         output_roots=known.paths("tfctl_output_roots"),
+        gpus_expected=known.count("tfctl_gpus_expected"),
         stack_dirs=known.local_paths("tfctl_stack_dirs", inventory if inventory.is_dir() else inventory.parent),
     )
 
@@ -108,6 +109,13 @@ class _Variables:
     def port(self, *names: str) -> int | None:
         text = self.text(*names, default=("defaults", "remote_port", "ANSIBLE_REMOTE_PORT"))
         return None if text is None else self._port_number(names[0], text)
+
+    def count(self, name: str) -> int:
+        """Return a number from 0 up; 0 if it is not set."""
+        text = self.text(name) or "0"
+        if not text.isdecimal():
+            raise self._bad(name, f"{text!r} is not a number from 0 up")
+        return int(text)
 
     def port_range(self, name: str) -> tuple[int, int]:
         """Return the first and the last port of a range such as ``2222-2299``."""

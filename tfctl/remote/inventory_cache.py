@@ -114,7 +114,13 @@ def _tuples(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
 
 
 def _host(
-    *, ssh: dict[str, object], ports: list[int], output_roots: list[str], stack_dirs: list[str], **rest: str
+    *,
+    ssh: dict[str, object],
+    ports: list[int],
+    output_roots: list[str],
+    stack_dirs: list[str],
+    gpus_expected: int,
+    **rest: str,
 ) -> Host:
     """Build a Host from its JSON form."""
     ssh = {**ssh, "args": tuple(ssh["args"])}  # type: ignore[arg-type]
@@ -123,6 +129,7 @@ def _host(
         ports=(ports[0], ports[1]),
         output_roots=tuple(output_roots),
         stack_dirs=tuple(stack_dirs),
+        gpus_expected=gpus_expected,
         **rest,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from node_tree import ACCOUNT, Tree, make_plan, make_task, refused, reserve
 
 from tfctl.local import machine
-from tfctl.node import gpus
+from tfctl.node import gpus, pci_gpus
 from tfctl.node.system import System
 
 HERE = Path(__file__).parent
@@ -31,18 +32,30 @@ def install(tree: Tree, recording: dict[str, Any], *, card: bool = True) -> Syst
     program = tree / "usr/bin/nvidia-smi"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {FAKE} {tree / "nvidia-smi.json"} "$@"\n')
     program.chmod(0o755)
-    slot = tree / "sys/bus/pci/devices/0000:17:00.0"
-    slot.mkdir(parents=True, exist_ok=True)
-    (slot / "vendor").write_text("0x10de\n" if card else "0x1002\n")
-    (slot / "class").write_text("0x030200\n")
+    for bus in buses(recording):
+        put_card(tree, bus, "0x10de" if card else "0x1002")
     return System(prefix=str(tree.path), account=ACCOUNT, nvidia_smi=(str(program),))
+
+
+def buses(recording: dict[str, Any]) -> list[str]:
+    """Return the addresses of the recorded cards, as the kernel writes them."""
+    shown = re.findall(r"\b(?:0000)?([0-9A-F]{4}:[0-9A-F]{2}:[0-9A-F]{2}\.0)", recording.get("gpus", ""))
+    return [bus.lower() for bus in shown] or ["0000:17:00.0"]
+
+
+def put_card(tree: Tree, bus: str, vendor: str = "0x10de") -> Path:
+    slot = tree / f"sys/bus/pci/devices/{bus}"
+    slot.mkdir(parents=True, exist_ok=True)
+    for name, text in {"vendor": vendor, "class": "0x030200", "device": "0x2330"}.items():
+        (slot / name).write_text(f"{text}\n")
+    return slot
 
 
 @pytest.mark.parametrize("name", [name for name, case in RECORDED.items() if "devices" in case])
 def test_gpus_of_a_recorded_host_are_listed(tree: Tree, name: str) -> None:
     case = RECORDED[name]
     seen = gpus.look(install(tree, case))
-    assert seen.trouble is None
+    assert (seen.trouble, seen.missing, seen.cards) == (None, (), len(buses(case)))
     assert [[d.index, d.uuid, d.name, d.memory_mib] for d in seen.devices] == case["devices"]
     # Whose process it is stands behind, where a process of that number runs here.
     busy = {d.uuid: d.holder.partition(" of ")[0] for d in seen.devices if d.holder}
@@ -125,6 +138,60 @@ def test_mig_instances_with_names_of_old_drivers_can_be_reserved(tree: Tree) -> 
         assert refused(session, make_plan(make_task(job="other", gpus=[first]), job="other"))["exit"] == 5
     with tree.start("other") as session:
         reserve(session, make_plan(make_task(job="other", gpus=[second]), job="other"))
+
+
+#: Lines of the kernel's log. Those of the Xid are from NVIDIA's documentation, docs.nvidia.com/deploy/xid-errors; the
+#: failed initialisation is from github.com/NVIDIA/gpu-operator, issue 1146.
+KERNEL_LOG = """\
+nvidia 0000:0a:00.0: enabling device (0000 -> 0002)
+NVRM: GPU at PCI:0000:0a:00: GPU-5f0e8a0c-0001
+NVRM: Xid (PCI:0000:0a:00): 79, GPU has fallen off the bus.
+NVRM: GPU 0000:1b:00.0: RmInitAdapter failed! (0x24:0x72:1568)
+NVRM: GPU 0000:1b:00.0: rm_init_adapter failed, device minor number 1
+NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05
+"""
+
+
+def with_log(tree: Tree, system: System, log: str) -> System:
+    """Return the system with a fake of journalctl that prints the log of the kernel, and of nothing else."""
+    (tree / "log").write_text(log)
+    (tree / "journalctl").write_text(f'#!/bin/sh\ncase "$*" in *--dmesg*) cat {tree / "log"} ;; *) exit 1 ;; esac\n')
+    (tree / "journalctl").chmod(0o755)
+    return system._replace(journalctl=(str(tree / "journalctl"),))
+
+
+def test_a_gpu_that_nvidia_smi_does_not_show_is_named_with_what_the_kernel_said(tree: Tree) -> None:
+    system = with_log(tree, install(tree, L40S), KERNEL_LOG)
+    for bus in ("0000:0a:00.0", "0000:1b:00.0", "0000:1c:00.0"):
+        put_card(tree, bus)
+    seen = gpus.look(system)
+    assert seen.trouble is None and len(seen.devices) == seen.cards == 1
+    assert [tuple(each) for each in seen.missing] == [
+        ("0000:0a:00.0", "NVRM: Xid (PCI:0000:0a:00): 79, GPU has fallen off the bus."),
+        ("0000:1b:00.0", "NVRM: GPU 0000:1b:00.0: rm_init_adapter failed, device minor number 1"),
+        ("0000:1c:00.0", ""),
+    ]
+
+
+def test_a_gpu_of_a_virtual_machine_is_not_missing(tree: Tree) -> None:
+    slot = put_card(tree, "0000:0a:00.0")
+    (slot / "driver").symlink_to("../../../../bus/pci/drivers/vfio-pci")
+    assert gpus.look(with_log(tree, install(tree, L40S), KERNEL_LOG)).missing == ()
+
+
+def test_missing_gpus_are_reported_when_the_log_cannot_be_read(tree: Tree) -> None:
+    system = install(tree, L40S)._replace(journalctl=("/nowhere/journalctl",))
+    put_card(tree, "0000:0a:00.0")
+    assert [tuple(each) for each in gpus.look(system).missing] == [("0000:0a:00.0", "")]
+
+
+@pytest.mark.parametrize(
+    ("shown", "bus"),
+    [("00000000:0A:00.0", "0000:0a:00.0"), ("0000:0a:00.0", "0000:0a:00.0"), ("00010000:3B:00.0", "10000:3b:00.0")],
+)
+def test_addresses_of_nvidia_smi_are_those_of_the_kernel(shown: str, bus: str) -> None:
+    assert pci_gpus.bus_of(shown) == bus
+    assert pci_gpus.missing([bus], [shown]) == []
 
 
 @given(st.text(alphabet=", 0123456789GPUMIG-:.\n[]N/ADisabledE%", max_size=300))

@@ -17,7 +17,7 @@ def run(system: System, session: NodeSession, _request: wire.NodesRequest) -> No
     """Send one answer. Raises RequestRefused."""
     units = live_units(system)
     held = reservations.held(system, units)
-    devices, trouble = look(system, held)
+    seen = look(system, held)
     session.send(
         wire.Node(
             protocol=wire.PROTOCOL,
@@ -29,14 +29,16 @@ def run(system: System, session: NodeSession, _request: wire.NodesRequest) -> No
             load=round(os.getloadavg()[0], 2),
             memory_mib=_memory(),
             stacks=stacks(system),
-            gpus=devices,
-            gpu_trouble=trouble,
+            gpus=seen.devices,
+            gpu_trouble=seen.trouble,
             ports=dict(sorted(held.ports.items())),
             tasks=tuple(_task(unit) for unit in units),
             disks=disks.disks(system),
             stored_mib=disks.stored_mib(system),
-            cards=gpus.cards(system) if devices else (),
+            cards=gpus.cards(system) if seen.devices else (),
             time=time.time(),
+            gpu_cards=seen.cards,
+            missing_gpus=seen.missing,
             drifts=tuple(text for each in receipts.check_all(str(system.at(receipts.FOLDER))) for text in each.drifts),
         )
     )

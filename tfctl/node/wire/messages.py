@@ -43,13 +43,23 @@ class Piece(NamedTuple):
 
 class Gpu(NamedTuple):
     """A device for tasks; a MIG instance counts as one, and its UUID begins with MIG-. ``index``: its position by PCI
-    address, from 0. ``memory_mib``: 0 if unknown. ``holder``: who uses it, or empty."""
+    address, from 0. ``memory_mib``: 0 if unknown. ``holder``: who uses it, or empty. ``driver``: the version of the one
+    that is loaded; None if the host does not say."""
 
     uuid: str
     index: int  # type: ignore[assignment]  # hides tuple.index
     name: str
     memory_mib: int
     holder: str
+    driver: Optional[str] = None
+
+
+class MissingGpu(NamedTuple):
+    """A GPU on the PCI bus that nvidia-smi does not show. ``bus``: its address, such as 0000:0a:00.0. ``reason``: what
+    the kernel's log says of it, or empty."""
+
+    bus: str
+    reason: str
 
 
 class StartRequest(NamedTuple):
@@ -82,7 +92,8 @@ class Hello(NamedTuple):
     ``gpu_trouble``: why the GPUs cannot be listed. ``restartable``: the tasks that have restart files. ``horovod``:
     whether each installed stack has Horovod; None if the host does not say. ``time``: the host's. ``stacks``: each
     installed stack with its environment; None if the host does not say. ``requirements``: the names of the directories
-    with packages of requirements files. ``packed``: whether records may be sent as `packed` returns them."""
+    with packages of requirements files. ``packed``: whether records may be sent as `packed` returns them.
+    ``gpu_cards``: how many nvidia-smi lists, None if unknown; ``missing_gpus``: those that it does not list."""
 
     highest: int
     ports: dict[int, str]
@@ -96,6 +107,8 @@ class Hello(NamedTuple):
     stacks: Optional[dict[str, str]] = None
     requirements: tuple[str, ...] = ()
     packed: Optional[bool] = None
+    gpu_cards: Optional[int] = None
+    missing_gpus: tuple[MissingGpu, ...] = ()
 
 
 class Notify(NamedTuple):
@@ -376,8 +389,8 @@ class Node(NamedTuple):
     ``stacks``: the installed stacks, with their environments. ``ports``: the ports that jobs hold, with their holders.
     ``disks``: the directory of the jobs, then the directories for output. ``stored_mib``: the size of the code of all
     jobs and of what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in
-    sentences. ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the time of the host's clock. Unknown
-    values are None."""
+    sentences. ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the time of the host's clock.
+    ``gpu_cards``, ``missing_gpus``: see Hello. Unknown values are None."""
 
     protocol: int
     version: str
@@ -397,6 +410,8 @@ class Node(NamedTuple):
     drifts: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
     time: Optional[float] = None
+    gpu_cards: Optional[int] = None
+    missing_gpus: tuple[MissingGpu, ...] = ()
 
 
 class LogsRequest(NamedTuple):

@@ -40,6 +40,8 @@ def driver(host: GpuHost) -> Driver | None:
         _judge_foreign(host, bounds)
         return None
     _notice(host)
+    if not gpu.loaded and (problem := reboot.missing(gpu, host.preferences.gpus_expected)):
+        host.findings.refuse(problem, reboot.MISSING)
     version = gpu.version or gpu.loaded
     if version and bounds.newest and _branch(version) > bounds.newest:
         message = f"driver {version} is installed; {bounds.newest} is the newest branch that supports {named(found)}"
@@ -63,6 +65,8 @@ def _judge_foreign(host: GpuHost, bounds: Generation) -> None:
         refuse(f"driver {gpu.loaded} is too new for these GPUs", f"{who} must install {bounds.newest} or older")
     elif gpu.smi.said:
         refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
+    elif problem := reboot.missing(gpu, host.preferences.gpus_expected):
+        refuse(problem, reboot.MISSING)
     elif gpu.missing_nodes:
         refuse(reboot.missing_nodes(gpu), f"{who} must create them at each boot: nvidia-modprobe(1)")
 
@@ -92,6 +96,8 @@ def _kept(host: GpuHost, version: str) -> Driver | None:
     restart = reboot.reason(gpu)
     if gpu.smi.said and not restart:
         host.findings.refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
+    elif not restart and (problem := reboot.missing(gpu, host.preferences.gpus_expected)):
+        host.findings.refuse(problem, reboot.MISSING)
     if gpu.missing_nodes and not gpu.modprobe:
         host.findings.refuse(reboot.missing_nodes(gpu), "install nvidia-modprobe, which creates them")
     elif not gpu.modprobe and gpu.origins != ("canonical",):  # Ubuntu's driver has a rule for udev that creates it

@@ -74,9 +74,17 @@ class Device:
 
 
 @dataclass(frozen=True)
+class LostGpu:
+    """A GPU on the PCI bus that nvidia-smi does not show. ``reason``: what the kernel's log says of it, or ""."""
+
+    slot: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class SmiGpu:
     """A GPU that nvidia-smi shows. ``mig``: whether it is divided into instances. ``persistence``: whether the driver
-    keeps it initialised while no process uses it.
+    keeps it initialised while no process uses it. ``bus``: its address as it is shown, or "".
     """
 
     uuid: str
@@ -85,6 +93,7 @@ class SmiGpu:
     driver: str
     mig: bool
     persistence: bool
+    bus: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,7 +178,8 @@ class GpuFacts(UnchangedGpuFacts):
 
     ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
     on hold; ``own``: whether tfctl installed it, and not only what was added to it; ``drifted``: packages of tfctl's
-    that are no longer as it left them; ``fabric_manager``: its version. A version is "" if there is none.
+    that are no longer as it left them; ``fabric_manager``: its version. A version is "" if there is none. ``lost``: the
+    GPUs that nvidia-smi does not show.
     """
 
     smi: Smi
@@ -181,6 +191,7 @@ class GpuFacts(UnchangedGpuFacts):
     fabric_manager: str
     persistence: bool
     dkms: tuple[DkmsBuild, ...]
+    lost: tuple[LostGpu, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,9 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[ChosenStac
         remedy = f"choose from {', '.join(wanted.stacks)}; none installs no TensorFlow"
         findings.refuse(f"tfctl_stack: no stack is called {name!r}", remedy, "inventory")
         return None, None
+    if facts.gpu is None and (expected := wanted.preferences.gpus_expected):
+        message = f"tfctl_gpus_expected is {expected}, and no NVIDIA GPU is on the PCI bus"
+        findings.refuse(message, "restart {host}; if the GPUs do not return, have the machine repaired")
     edition = gpu.edition_of(facts, stack, wanted.preferences.edition, findings)
     host = gpu.gpu_host_of(facts, wanted, stack, findings) if edition == "gpu" else None
     gpus = gpu.decide(host, wanted.stacks) if host else None

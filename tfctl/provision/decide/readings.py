@@ -11,8 +11,20 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from tfctl import schema
+from tfctl.node import pci_gpus
 from tfctl.provision.decide.cards import numbers
-from tfctl.provision.decide.facts import DkmsBuild, Facts, Firewalld, GpuFacts, Smi, SmiGpu, UnchangedGpuFacts, Zone
+from tfctl.provision.decide.facts import (
+    Device,
+    DkmsBuild,
+    Facts,
+    Firewalld,
+    GpuFacts,
+    LostGpu,
+    Smi,
+    SmiGpu,
+    UnchangedGpuFacts,
+    Zone,
+)
 from tfctl.provision.decide.reboot import DriverState
 
 #: Words in the maintainer or vendor of a package, in lower case. Some packages of NVIDIA name only an address.
@@ -60,7 +72,8 @@ class SeenGpu(UnchangedGpuFacts):
 
     ``smi``: None if nvidia-smi was not asked. ``packages``: the fields of NvidiaPackage. ``holds``: the versions of the
     driver's packages that tfctl put on hold. ``installer``: the version of what NVIDIA's own installer has installed,
-    or None. ``persistenced``: whether this daemon runs. ``dkms``: the output of `dkms status`.
+    or None. ``persistenced``: whether this daemon runs. ``dkms``: the output of `dkms status`. ``log``: of the kernel,
+    if nvidia-smi shows fewer GPUs than there are.
     """
 
     smi: SeenSmi | None
@@ -69,6 +82,7 @@ class SeenGpu(UnchangedGpuFacts):
     installer: str | None
     persistenced: bool
     dkms: str
+    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,7 @@ def gpu_facts(seen: SeenGpu) -> GpuFacts:
         fabric_manager=fabric_manager(ours),
         persistence=seen.persistenced and all(each.persistence for each in shown.gpus),
         dkms=dkms(seen.dkms),
+        lost=lost(seen.devices, shown.gpus, seen.log),
     )
 
 
@@ -145,7 +160,16 @@ def gpu_of(query: str, line: str) -> SmiGpu:
         driver=row.get("driver_version", ""),
         mig=row.get("mig.mode.current") == "Enabled",
         persistence=row.get("persistence_mode") != "Disabled",
+        bus=row.get("pci.bus_id", ""),
     )
+
+
+def lost(devices: Sequence[Device], shown: Sequence[SmiGpu], log: str) -> tuple[LostGpu, ...]:
+    """Return the GPUs that nvidia-smi does not show; none if it shows none, which is another fault."""
+    if not shown or not all(each.bus for each in shown):
+        return ()
+    slots = pci_gpus.missing([device.slot for device in devices], [each.bus for each in shown])
+    return tuple(LostGpu(slot, pci_gpus.said_of(slot, log)) for slot in slots)
 
 
 def version(ours: Sequence[NvidiaPackage]) -> str:

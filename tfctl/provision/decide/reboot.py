@@ -39,6 +39,10 @@ class RebootDecision:
     remedy: str
 
 
+MISSING = (
+    "restart {host}. If a GPU does not return, have the card repaired. To use the host without it, set "
+    "tfctl_gpus_expected to the number of the others"
+)
 _RESTART = "restart {host}, or leave it out with --limit '!{host}'"
 
 
@@ -51,13 +55,13 @@ def reason(gpu: GpuFacts) -> str:
     return ""
 
 
-def judge(gpu: GpuFacts, state: DriverState, control: Control) -> RebootDecision:
-    """Judge a host that has GPUs."""
+def judge(gpu: GpuFacts, state: DriverState, control: Control, expected: int = 0) -> RebootDecision:
+    """Judge a host that has GPUs. ``expected``: how many, see `missing`."""
     why = reason(gpu)
     objection, remedy = _objection(gpu, state, control) if why else ("", "")
     problem = f"needs a reboot: {why}"
     if not why:
-        problem, remedy = _defect(gpu)
+        problem, remedy = _defect(gpu, expected)
     if objection:
         problem += f". tfctl does not reboot it: {objection}"
     if why and not remedy:
@@ -65,14 +69,14 @@ def judge(gpu: GpuFacts, state: DriverState, control: Control) -> RebootDecision
     return RebootDecision(why, objection, problem, remedy)
 
 
-def report(state: DriverState, control: Control, insist: bool) -> dict[str, object]:
+def report(state: DriverState, control: Control, insist: bool, expected: int = 0) -> dict[str, object]:
     """Return what the role nvidia_driver uses; roles/nvidia_driver/tasks says how. Or return a failure, if the host has
-    no GPU any more or, with ``insist``, if its driver does not work.
+    no GPU any more or, with ``insist``, if its driver does not work. ``expected``: how many GPUs, see `missing`.
     """
     gpu = state.gpu
     if gpu is None:
         return {"failed": True, "msg": "the GPU is gone from the PCI bus; see dmesg on the host"}
-    verdict = judge(gpu, state, control)
+    verdict = judge(gpu, state, control, expected)
     if insist and verdict.problem:
         faults = [fault(verdict.problem, verdict.remedy, "failed")]
         return {"failed": True, "msg": verdict.problem, "faults": faults}
@@ -103,13 +107,15 @@ def in_use(gpu: GpuFacts, state: DriverState) -> tuple[str, str]:
     return "", ""
 
 
-def _defect(gpu: GpuFacts) -> tuple[str, str]:
+def _defect(gpu: GpuFacts, expected: int) -> tuple[str, str]:
     """Return (why an installed driver does not work, remedy), or ("", "")."""
     answers = sorted({each.driver for each in gpu.smi.gpus})
     if not gpu.loaded:
         return _not_loaded(gpu)
     if gpu.smi.said or not answers:
         return f"nvidia-smi: {gpu.smi.said or 'it shows no GPU'}", f"see dmesg on {{host}}; {_RESTART}"
+    if problem := missing(gpu, expected):
+        return problem, MISSING
     if gpu.version and answers != [gpu.version]:
         return f"nvidia-smi reports driver {', '.join(answers)}, but {gpu.version} is installed", _RESTART
     if gpu.missing_nodes:
@@ -145,6 +151,17 @@ def _not_loaded(gpu: GpuFacts) -> tuple[str, str]:
 def missing_nodes(gpu: GpuFacts) -> str:
     """Name the device nodes that CUDA needs and that do not exist."""
     return f"CUDA cannot start without {' and '.join(gpu.missing_nodes)}, which the host does not have"
+
+
+def missing(gpu: GpuFacts, expected: int) -> str:
+    """Name the GPUs that are missing, or return "". ``expected``: tfctl_gpus_expected, or 0: those on the PCI bus."""
+    shown, there = len(gpu.smi.gpus), len(gpu.devices)
+    seen = f"nvidia-smi shows {shown}" if shown else f"{there} are on the PCI bus"
+    if (shown or there) >= expected if expected else not gpu.lost:
+        return ""
+    named = [f"{each.slot} is missing" + (f" ({each.reason})" if each.reason else "") for each in gpu.lost]
+    wanted = f"tfctl_gpus_expected is {expected}" if expected else f"{there} GPUs are on the PCI bus"
+    return f"{wanted}, and {seen}" + (f": {', '.join(named)}" if named else "")
 
 
 def users(gpu: GpuFacts) -> str:

@@ -29,6 +29,7 @@ class Preferences:
     cuda_method: str = "auto"
     cudnn_method: str = "auto"
     nccl_method: str = "auto"
+    gpus_expected: int = 0
     nvidia_mirror: str = ""
     nvidia_key_file: str = ""
     allow_unverified: tuple[str, ...] = ()

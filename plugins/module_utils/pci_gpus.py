@@ -1,0 +1,1 @@
+../../tfctl/node/pci_gpus.py

@@ -1,0 +1,65 @@
+"""The NVIDIA GPUs on the PCI bus of a host, and what the kernel's log says of one that nvidia-smi does not show.
+
+plugins/module_utils/pci_gpus.py is a link to this file, which therefore imports nothing of tfctl.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+#: What the driver and PCI write about a GPU that does not work: Xid errors, of which 79 is "GPU has fallen off the bus"
+#: (docs.nvidia.com/deploy/xid-errors), a failed initialisation (RmInitAdapter), a GPU that the driver does not support.
+_COMPLAINT = re.compile(r"Xid|fallen off the bus|RmInitAdapter|rm_init_adapter|not supported|GSP|AER:|link down", re.I)
+#: Arguments of journalctl for all that may be such a line, of this boot.
+LOG = ("--dmesg", "--boot", "--output=cat", "--no-pager", "--lines=1000", "--grep=NVRM|nvidia|AER")
+_NVIDIA = "0x10de"
+
+
+class Device(NamedTuple):
+    """A display controller of NVIDIA (PCI class 03: VGA, or 3D as on most compute cards).
+
+    ``bus``: its address, such as 0000:0a:00.0. ``id``: four hexadecimal digits.
+    """
+
+    bus: str
+    id: str
+
+
+def devices(sys_bus_pci: Path) -> Iterator[Device]:
+    """Yield the devices in the order of their addresses, without those that are given to virtual machines.
+
+    ``sys_bus_pci``: /sys/bus/pci.
+    """
+    for path in sorted((sys_bus_pci / "devices").glob("*")):
+        try:
+            vendor, kind, product = ((path / name).read_text().strip() for name in ("vendor", "class", "device"))
+            lent = (path / "driver").is_symlink() and (path / "driver").readlink().name == "vfio-pci"
+        except OSError:
+            continue
+        if vendor == _NVIDIA and kind[:4] == "0x03" and not lent:
+            yield Device(path.name, product[2:].rjust(4, "0"))
+
+
+def bus_of(shown: str) -> str:
+    """Return the address that nvidia-smi shows, such as 00000000:0A:00.0, as the kernel writes it."""
+    domain, _, rest = shown.strip().lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
+
+
+def missing(on_bus: Sequence[str], shown: Sequence[str]) -> list[str]:
+    """Return the addresses of the GPUs that nvidia-smi does not show. ``shown``: as it shows the others."""
+    there = {*map(bus_of, shown)}
+    return [bus for bus in on_bus if bus not in there]
+
+
+def said_of(bus: str, log: str) -> str:
+    """Return the last line of the kernel's log that says what is wrong with the GPU at this address, or "".
+
+    The driver writes most addresses without the number of the function.
+    """
+    card = re.compile(re.escape(bus.rpartition(".")[0]) + r"(?![0-9a-f])", re.IGNORECASE)
+    lines = [line.strip() for line in log.splitlines() if card.search(line) and _COMPLAINT.search(line)]
+    return lines[-1][:300] if lines else ""
