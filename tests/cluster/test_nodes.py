@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 
 from node_tree import HERE
 
@@ -26,7 +27,7 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     assert list(first) == [
         "host", "address", "state", "error", "protocol", "version", "os", "kernel", "systemd", "cpus", "load",
         "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "disks", "stored_mib", "drifts", "cards",
-        "current", "clock_offset",
+        "gpu_cards", "missing_gpus", "current", "clock_offset",
     ]  # fmt: skip
     assert [first[key] for key in ("host", "address", "state", "error", "protocol", "os", "systemd", "gpus")] == [
         "node1", "10.9.0.1", "ready", None, 2, "Debian 12", 252, [],
@@ -110,14 +111,28 @@ def test_nodes_with_a_job_shows_the_hosts_of_that_job(hosts: Hosts) -> None:
     assert (done.code, done.err) == (0, "no host that answers runs tasks of three\n")
 
 
-def test_nodes_shows_who_holds_each_gpu(hosts: Hosts) -> None:
-    rows = [f"{card}, GPU-{card}{card}, 00000000:0{card}:00.0, 23034 MiB, [N/A], NVIDIA L4" for card in (1, 2)]
+def put_gpus(hosts: Hosts, *shown: str, there: Sequence[str] = ()) -> None:
+    """Give node1 a fake nvidia-smi that shows these cards, and put these on its PCI bus."""
+    tree = hosts.trees["node1"]
+    rows = [f"{card}, GPU-{card}{card}, 00000000:0{card}:00.0, 23034 MiB, [N/A], NVIDIA L4" for card in shown]
     recording = {"gpus": "\n".join(["index, uuid, pci.bus_id, memory.total [MiB], mig.mode.current, name", *rows])}
-    (hosts.trees["node1"] / "smi.json").write_text(json.dumps(recording))
-    program = hosts.trees["node1"] / "usr/bin/nvidia-smi"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {SMI} {hosts.trees["node1"] / "smi.json"} "$@"\n')
+    (tree / "smi.json").write_text(json.dumps(recording))
+    program = tree / "usr/bin/nvidia-smi"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {SMI} {tree / "smi.json"} "$@"\n')
     program.chmod(0o755)
-    hosts.ok("start", hosts.file("computes", STAY + "roles: {worker: {replicas: 1, hosts: node1, gpus: 1}}\n"))
+    for card in there:
+        slot = tree / f"sys/bus/pci/devices/0000:0{card}:00.0"
+        slot.mkdir(parents=True)
+        for name, text in {"vendor": "0x10de", "class": "0x030200", "device": "0x27b8"}.items():
+            (slot / name).write_text(f"{text}\n")
+
+
+ON_GPU = STAY + "roles: {worker: {replicas: 1, hosts: node1, gpus: 1}}\n"
+
+
+def test_nodes_shows_who_holds_each_gpu(hosts: Hosts) -> None:
+    put_gpus(hosts, "1", "2")
+    hosts.ok("start", hosts.file("computes", ON_GPU))
     tables = hosts.ok("nodes").split("\n\n")
     assert [("1 of 2 free" in line, "none" in line) for line in tables[0].splitlines()[1:3]] == [
         (True, False),
@@ -128,6 +143,35 @@ def test_nodes_shows_who_holds_each_gpu(hosts: Hosts) -> None:
         "job computes, task worker/0",
         "free",
     ]
+
+
+def test_nodes_and_start_name_a_gpu_that_is_missing(hosts: Hosts) -> None:
+    put_gpus(hosts, "1", there=("1", "2"))
+    missing = "node1: nvidia-smi does not show the GPU at 0000:02:00.0"
+    done = hosts("nodes", "-o", "json")
+    node1 = done.objects[0]["nodes"][0]
+    assert done.code == 0 and missing in done.err and "tfctl_gpus_expected" in done.err
+    assert node1["missing_gpus"] == [{"bus": "0000:02:00.0", "reason": ""}] and node1["gpu_cards"] == 1
+    started = hosts("start", hosts.file("computes", ON_GPU))
+    assert started.code == 0 and missing in started.err
+    refused = hosts("start", hosts.file("greedy", ON_GPU.replace("gpus: 1", "gpus: 2")))
+    assert refused.code == 5 and missing in refused.err
+
+
+def test_inventory_says_how_many_gpus_a_host_has(hosts: Hosts) -> None:
+    put_gpus(hosts, "1", there=("1", "2"))
+    text = hosts.inventory.read_text()
+    hosts.inventory.write_text(text.replace("node1 ", "node1 tfctl_gpus_expected=1 "))
+    assert "nvidia-smi" not in hosts("nodes").err
+    hosts.inventory.write_text(f"{text}tfctl_gpus_expected=4\n")
+    said = hosts("nodes").err
+    assert (
+        "node1: tfctl_gpus_expected is 4, and nvidia-smi shows 1; nvidia-smi does not show the GPU at 0000:02" in said
+    )
+    assert "node2: tfctl_gpus_expected is 4, and nvidia-smi shows 0" in said
+    hosts.inventory.write_text(f"{text}tfctl_gpus_expected=many\n")
+    done = hosts("nodes")
+    assert done.code == 3 and "tfctl_gpus_expected" in done.err and "'many' is not a number from 0 up" in done.err
 
 
 def test_ranges_joins_consecutive_ports() -> None:

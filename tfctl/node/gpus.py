@@ -105,7 +105,7 @@ def look(system: System) -> Seen:
     """Return all devices; each ``holder`` names a process that uses the device. Return none if nvidia-smi is missing,
     or if it fails and no NVIDIA card is on the PCI bus."""
     if not os.access(system.nvidia_smi[0], os.X_OK):
-        return Seen()
+        return Seen(cards=0)
     on_bus = [device.bus for device in pci_gpus.devices(system.at("/sys/bus/pci"))]
     try:
         cards = _cards(system)
@@ -113,7 +113,7 @@ def look(system: System) -> Seen:
         devices = tuple(device._replace(driver=driver) for device in _devices(system, cards))
         return Seen(devices, None, len(cards), _missing(system, on_bus, cards))
     except GpuFault as fault:
-        return Seen((), Error(Exit.PREFLIGHT, fault.message, fault.remedy)) if on_bus else Seen()
+        return Seen((), Error(Exit.PREFLIGHT, fault.message, fault.remedy)) if on_bus else Seen(cards=0)
 
 
 def cards(system: System) -> tuple[Card, ...]:
