@@ -54,7 +54,9 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
     return {
         "devices": devices,
         "switches": switches,
+        "fabric_running": bool(switches) and run(["systemctl", "is-active", "nvidia-fabricmanager"])[0] == 0,
         "loaded": loaded,
+        "open_module": "Open Kernel Module" in first_line(root / "proc/driver/nvidia/version"),
         "smi": answer,
         "log": run(["journalctl", *pci_gpus.LOG])[1] if answer and answer["said"].count("\n") < len(devices) else "",
         "missing_nodes": missing_nodes(root) if loaded else [],

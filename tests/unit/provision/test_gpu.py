@@ -50,7 +50,7 @@ def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]
     devices = [{"slot": "", "id": f"{each:04x}"} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}
     assert set(seen) <= set(GPU), "tfctl_gpu_facts reports no such fact"
-    ready = {"modprobe": driver, "at_boot": driver}
+    ready = {"modprobe": driver, "at_boot": driver, "fabric_running": bool(seen.get("fabric_manager"))}
     return {**copy.deepcopy(GPU), **ready, "devices": devices, "kernel": kernel, "smi": smi, **seen}
 
 

@@ -99,7 +99,9 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     for pid in ("31", "32"):
         (fake.root / f"proc/{pid}/fd").mkdir()
         (fake.root / f"proc/{pid}/fd/5").symlink_to("/dev/nvidia0")
-    fake.program("nvidia-smi", 'echo "GPU-1, 9.0, 580.65.06, Disabled, Enabled, NVIDIA H100 80GB HBM3"')
+    fake.program(
+        "nvidia-smi", 'echo "GPU-1, 00000000:17:00.0, 9.0, 580.65.06, Disabled, Enabled, NVIDIA H100 80GB HBM3"'
+    )
     fake.packages(
         f"ii libnvidia-compute-580 580.65.06-0ubuntu1 {NVIDIAS}",
         f"hi nvidia-open-580 580.65.06-0ubuntu1 {NVIDIAS}",
@@ -114,7 +116,8 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     assert (seen.version, seen.origins, seen.held) == ("580.65.06", ("nvidia",), ("nvidia-open-580",))
     assert seen.processes == (GpuProcess(31, "python3"),)
     assert (seen.unattended, seen.container, seen.own) == (True, "", False)
-    assert seen.smi.gpus[0].uuid == "GPU-1"
+    assert seen.smi.gpus[0].uuid == "GPU-1" and seen.lost == ()
+    assert seen.open_module and not seen.fabric_running
 
 
 def test_gpu_facts_contain_the_files_of_package_sources_that_name_nvidias_repository(fake: FakeHost) -> None:
@@ -197,9 +200,11 @@ WARNING = "WARNING: infoROM is corrupted at gpu 0000:B3:00.0"
 def test_gpu_of_which_nvidia_smi_warns_counts_as_working(said: str) -> None:
     """The name of a card may contain a comma."""
     name = "Quadro P4000, of a laboratory"
-    row = f"GPU-1, 6.1, 535.161.07, [N/A], Enabled, {name}"
+    row = f"GPU-1, 00000000:B3:00.0, 6.1, 535.161.07, [N/A], Enabled, {name}"
     shown = readings.smi(SeenSmi(QUERY, 14, said.format(row=row, warning=WARNING)))
-    expected = SmiGpu("GPU-1", name, capability="6.1", driver="535.161.07", mig=False, persistence=True)
+    expected = SmiGpu(
+        "GPU-1", name, capability="6.1", driver="535.161.07", mig=False, persistence=True, bus="00000000:B3:00.0"
+    )
     assert shown == Smi("", (expected,))
 
 
@@ -303,7 +308,9 @@ def has_tfctls_driver(fake: FakeHost) -> None:
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": dict.fromkeys(names, "535.261.03-1")}))
     fake.packages(*(f"hi {name} 535.261.03-1 {DEBIANS}" for name in names))
     fake.put("proc/driver/nvidia/version", PROPRIETARY.replace("535.161.07", "535.261.03"))
-    fake.program("nvidia-smi", 'echo "GPU-1, 8.0, 535.261.03, Disabled, Enabled, NVIDIA A100 80GB PCIe"')
+    fake.program(
+        "nvidia-smi", 'echo "GPU-1, 00000000:17:00.0, 8.0, 535.261.03, Disabled, Enabled, NVIDIA A100 80GB PCIe"'
+    )
     for path in (gpu_facts.BLACKLIST, gpu_facts.UNIT, "usr/bin/nvidia-modprobe"):
         fake.put(path, "")
     fake.put("run/nvidia-persistenced/socket", "")
@@ -331,8 +338,11 @@ def test_driver_stays_its_owners_after_tfctl_has_added_a_fabric_manager(
 ) -> None:
     fake.device("0000:17:00.0", "2330", "030200")
     fake.device("0000:18:00.0", "22a3", "068000")
+    fake.program("systemctl", '[ "$*" = "is-active nvidia-fabricmanager" ]')
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
-    fake.program("nvidia-smi", 'echo "GPU-1, 9.0, 535.161.07, Disabled, Enabled, NVIDIA H100 80GB HBM3"')
+    fake.program(
+        "nvidia-smi", 'echo "GPU-1, 00000000:17:00.0, 9.0, 535.161.07, Disabled, Enabled, NVIDIA H100 80GB HBM3"'
+    )
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"nvidia-fabricmanager-535": version}}))
     fake.packages(
         f"ii libnvidia-compute-535 535.161.07-0ubuntu1 {NVIDIAS}",
@@ -424,8 +434,10 @@ def test_node_part_finds_the_gpu_of_the_fake_driver(gpu_host: FakeGpuHost) -> No
     gpu_host.install_headers()
     gpu_host.run("dkms", "autoinstall")
     system = System(prefix=str(gpu_host.root), nvidia_smi=(str(gpu_host.bin / "nvidia-smi"),))
-    (gpu,), fault = gpus.look(system)
-    assert (gpu.name, gpu.memory_mib, gpu.holder, fault) == ("NVIDIA A100 80GB PCIe", 81920, "", None)
+    seen = gpus.look(system)
+    (gpu,) = seen.devices
+    assert (gpu.name, gpu.memory_mib, gpu.holder, gpu.driver) == ("NVIDIA A100 80GB PCIe", 81920, "", "535.261.03")
+    assert (seen.trouble, seen.missing) == (None, ())
     (card,) = gpus.cards(system)
     assert (card.uuid, card.persistence, card.max_mhz) == (gpu.uuid, False, 1410)
 

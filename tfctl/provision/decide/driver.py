@@ -43,6 +43,11 @@ def driver(host: GpuHost) -> Driver | None:
     if not gpu.loaded and (problem := reboot.missing(gpu, host.preferences.gpus_expected)):
         host.findings.refuse(problem, reboot.MISSING)
     version = gpu.version or gpu.loaded
+    if gpu.open_module and bounds.modules == "proprietary":
+        message = f"NVIDIA's open kernel module is loaded, which does not support {named(found)}"
+        remedy = "install this driver's proprietary module (on {host}: the packages without -open), reboot the host"
+        host.findings.refuse(message, f"{remedy}, then provision again")
+        return None
     if version and bounds.newest and _branch(version) > bounds.newest:
         message = f"driver {version} is installed; {bounds.newest} is the newest branch that supports {named(found)}"
         host.findings.refuse(message, "remove this driver, reboot the host, then provision again")
@@ -69,6 +74,8 @@ def _judge_foreign(host: GpuHost, bounds: Generation) -> None:
         refuse(problem, reboot.MISSING)
     elif gpu.missing_nodes:
         refuse(reboot.missing_nodes(gpu), f"{who} must create them at each boot: nvidia-modprobe(1)")
+    elif gpu.switches and not gpu.fabric_running:
+        refuse(reboot.NO_FABRIC, f"{who} must start it: systemctl enable --now nvidia-fabricmanager")
 
 
 def _smi_remedy(said: str) -> str:
@@ -112,7 +119,8 @@ def _kept(host: GpuHost, version: str) -> Driver | None:
     if gpu.switches and gpu.fabric_manager != version:
         packages += tuple(f"{name}={version}-*" for name in _fabric_packages(host, _branch(version), gpu.origins))
     undone = gpu.own and (gpu.drifted or not gpu.blacklisted or not gpu.persistence)
-    unsafe = (gpu.modprobe and not gpu.at_boot) or gpu.missing_nodes or (gpu.unattended and not gpu.excluded)
+    stopped = bool(gpu.switches) and gpu.fabric_manager == version and not gpu.fabric_running
+    unsafe = stopped or (gpu.modprobe and not gpu.at_boot) or gpu.missing_nodes or (gpu.unattended and not gpu.excluded)
     needed = bool(packages or restart or undone or unsafe or not gpu.loaded)
     if not (needed or gpu.own or any(receipt.role == ROLE for receipt in host.facts.receipts)):
         return None

@@ -148,13 +148,16 @@ class UnchangedGpuFacts:
     tfctl_nvidia.service creates them at each boot, with ``modprobe``: whether nvidia-modprobe is installed.
     ``mok``: whether the machine trusts the key with which DKMS signs modules, and ``signing_key``: whether the host has
     this key; both are false without Secure Boot. ``excluded``: whether the driver is excluded from ``unattended``
-    upgrades. ``apt_sources``: the text of the files of apt's package sources that may have a repository of NVIDIA, by
-    path, without tfctl's own.
+    upgrades. ``fabric_running``: whether the service of the fabric manager runs; ``open_module``: whether the loaded
+    module is NVIDIA's open one. ``apt_sources``: the text of the files of apt's package sources that may have a
+    repository of NVIDIA, by path, without tfctl's own.
     """
 
     devices: tuple[Device, ...]
     switches: int
+    fabric_running: bool
     loaded: str
+    open_module: bool
     missing_nodes: tuple[str, ...]
     at_boot: bool
     modprobe: bool

@@ -43,6 +43,8 @@ MISSING = (
     "restart {host}. If a GPU does not return, have the card repaired. To use the host without it, set "
     "tfctl_gpus_expected to the number of the others"
 )
+#: The error is 802, CUDA_ERROR_SYSTEM_NOT_READY (docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide).
+NO_FABRIC = "nvidia-fabricmanager does not run: CUDA cannot start on a host with NVSwitches"
 _RESTART = "restart {host}, or leave it out with --limit '!{host}'"
 
 
@@ -124,6 +126,8 @@ def _defect(gpu: GpuFacts, expected: int) -> tuple[str, str]:
     if gpu.switches and gpu.fabric_manager != gpu.version:
         message = f"fabric manager {gpu.fabric_manager or 'none'} and driver {gpu.version} differ: CUDA cannot start"
         return message, "install nvidia-fabricmanager in the driver's version on {host}"
+    if gpu.switches and not gpu.fabric_running:
+        return NO_FABRIC, "to see why, run on {host}: journalctl -b -u nvidia-fabricmanager.service"
     if gpu.own and not gpu.persistence:
         return "nvidia-persistenced does not run, or persistence mode is off", (
             "to see why, run on {host}: systemctl status nvidia-persistenced.service"
