@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.tfctl.cluster.plugins.module_utils import kernel_facts, pci_gpus
+from ansible_collections.tfctl.cluster.plugins.module_utils import gpu_defects, kernel_facts, pci_gpus
 from ansible_collections.tfctl.cluster.plugins.module_utils.programs import (
     content,
     first_line,
@@ -35,7 +35,8 @@ DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "dcgm-exporter
 #: What nvidia-smi is asked for. It lacks compute_cap before driver 510, and mig.mode.current before 450. The name comes
 #: last, because only it may contain a comma.
 FIELDS: tuple[str, ...] = (
-    "uuid", "pci.bus_id", "compute_cap", "driver_version", "mig.mode.current", "persistence_mode", "name"
+    "uuid", "pci.bus_id", "compute_cap", "driver_version", "mig.mode.current", "persistence_mode", *gpu_defects.FIELDS,
+    "name",
 )  # fmt: skip
 REJECTED = re.compile(r'Field "([^"]+)" is not a valid field')
 

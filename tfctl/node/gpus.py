@@ -13,14 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from . import names, pci_gpus
+from . import gpu_defects, names, pci_gpus
 from .exits import Exit
 from .session import RequestRefused
 from .system import System, run
 from .wire import Card, Error, Gpu, MissingGpu
 
-#: The name comes last: only it may contain a comma. nvidia-smi before driver 450 rejects the MIG field.
-CARD_FIELDS: tuple[str, ...] = ("index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", "name")
+#: The name comes last: only it may contain a comma. nvidia-smi before driver 450 rejects the MIG field, and others.
+CARD_FIELDS: tuple[str, ...] = (
+    "index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", *gpu_defects.FIELDS, "name"
+)  # fmt: skip
+#: The kinds of fields that old drivers do not have.
+_OPTIONAL = ("mig.", "remapped_rows.", "retired_pages.")
+_REJECTED = re.compile(r'Field "([^"]+)" is not a valid field')
 USERS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
 #: nvidia-smi reports a field that the card does not have as [N/A]. One that it does not know, it rejects: old drivers
 #: lack fields that are not asked for here.
@@ -67,13 +72,14 @@ class GpuFault(Exception):
 
 class ListedGpu(NamedTuple):
     """A GPU as nvidia-smi lists it. ``memory``: MiB, or 0 if unknown. ``mig``: MIG mode is enabled, even without
-    instances."""
+    instances. ``defect``: why it must not be used, or ""."""
 
     bus: str
     uuid: str
     name: str
     memory: int
     mig: bool
+    defect: str = ""
 
 
 class Instance(NamedTuple):
@@ -170,17 +176,19 @@ def _devices(system: System, cards: Sequence[ListedGpu]) -> list[Gpu]:
     for card in cards:
         computing = users.get(card.uuid, [])
         if not card.mig:
-            found.append(_device(len(found), card.uuid, card.name, card.memory, computing))
+            found.append(_device(len(found), card.uuid, card.name, card.memory, computing, card.defect))
         for one in listed.get(card.uuid, ()) if card.mig else ():
             # A process whose instance is unknown may be on any of them.
             here = [user for user in computing if places.get((card.uuid, user.pid), one.number) == one.number]
-            found.append(_device(len(found), one.uuid, f"{card.name} MIG {one.profile}", _memory(one.profile), here))
+            name, size = f"{card.name} MIG {one.profile}", _memory(one.profile)
+            found.append(_device(len(found), one.uuid, name, size, here, card.defect))
     return found
 
 
-def _device(number: int, uuid: str, name: str, memory: int, users: Sequence[GpuUser]) -> Gpu:
-    holder = _who(users[0]) if users else ""
-    return Gpu(uuid, number, name, memory, holder)
+def _device(number: int, uuid: str, name: str, memory: int, users: Sequence[GpuUser], defect: str) -> Gpu:
+    """Return a device. A defect holds it, so that no task gets it, also from an older client."""
+    holder = _who(users[0]) if users else f"a defect ({defect})" if defect else ""
+    return Gpu(uuid, number, name, memory, holder, defect=defect or None)
 
 
 def _who(user: GpuUser) -> str:
@@ -211,9 +219,12 @@ def ask_cards(system: System, fields: tuple[str, ...]) -> tuple[tuple[str, ...],
     """Ask for these fields of each card. Return those that nvidia-smi knows, its exit status and its output. Raises
     GpuFault."""
     status, text = ask(system, cards_query(fields))
-    if "not a valid field" in text:
-        fields = tuple(field for field in fields if not field.startswith("mig."))
-        status, text = ask(system, cards_query(fields))
+    for _ in _OPTIONAL:  # it rejects one field at a time; those of one kind came with the same driver
+        rejected = _REJECTED.search(text)
+        if rejected and rejected.group(1).startswith(_OPTIONAL):
+            kind = rejected.group(1).partition(".")[0]
+            fields = tuple(field for field in fields if field.partition(".")[0] != kind)
+            status, text = ask(system, cards_query(fields))
     return fields, status, text
 
 
@@ -313,7 +324,8 @@ def _card(cells: dict[str, str], line: str) -> ListedGpu:
         raise GpuFault(f"nvidia-smi shows a GPU without UUID and PCI address: {line:.200}", _SEE)
     memory = _MEMORY.fullmatch(cells["memory.total"])  # [N/A] if the GPU shares the host's memory, as on GB10
     mig = cells.get("mig.mode.current") == "Enabled"  # [N/A] if the card has no MIG mode
-    return ListedGpu(bus, uuid, cells["name"], int(memory.group(1)) if memory else 0, mig)
+    size = int(memory.group(1)) if memory else 0
+    return ListedGpu(bus, uuid, cells["name"], size, mig, gpu_defects.defect_of(cells))
 
 
 def _settings(cells: Mapping[str, str], instances: Sequence[Instance]) -> Card:

@@ -185,6 +185,42 @@ def test_missing_gpus_are_reported_when_the_log_cannot_be_read(tree: Tree) -> No
     assert [tuple(each) for each in gpus.look(system).missing] == [("0000:0a:00.0", "")]
 
 
+def with_columns(recording: dict[str, Any], **more: str) -> dict[str, Any]:
+    """Return the recording with more columns for each card, which the drivers know and nobody has recorded."""
+    head, *rows = recording["gpus"].splitlines()
+    columns = [", ".join([head, *more]), *(", ".join([row, *more.values()]) for row in rows)]
+    return {**recording, "gpus": "\n".join(columns)}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("remapped_rows.failure", "Yes", "could not be replaced"),
+        ("remapped_rows.pending", "1", "is replaced at the next reset"),
+        ("retired_pages.pending", "Yes", "is retired at the next reset"),
+        ("remapped_rows.failure", "No", ""),
+        ("remapped_rows.failure", "0", ""),
+        ("retired_pages.pending", "[N/A]", ""),
+    ],
+)
+def test_a_card_with_defective_memory_is_held_by_its_defect(tree: Tree, column: str, value: str, said: str) -> None:
+    columns = {"remapped_rows.failure": "0", "remapped_rows.pending": "0", "retired_pages.pending": "No", column: value}
+    idle = {**L40S, "users": "gpu_uuid, pid, process_name"}
+    (device,) = gpus.look(install(tree, with_columns(idle, **columns))).devices
+    assert said in (device.defect or "") and said in device.holder
+    assert (device.defect is None, device.holder == "") == (not said, not said)
+
+
+def test_no_task_gets_a_defective_gpu(tree: Tree) -> None:
+    idle = {**L40S, "users": "gpu_uuid, pid, process_name"}
+    install(tree, with_columns(idle, **{"remapped_rows.failure": "Yes", "remapped_rows.pending": "No"}))
+    with tree.session("start", job="digits", code=None, ports=[2222, 2222], resolve=[]) as session:
+        (gpu,) = session.expect("hello")["gpus"]
+        assert "could not be replaced" in gpu["defect"]
+        error = refused(session, make_plan(make_task(gpus=[gpu["uuid"]])))
+        assert error["exit"] == 5 and "could not be replaced" in error["message"]
+
+
 @pytest.mark.parametrize(
     ("shown", "bus"),
     [("00000000:0A:00.0", "0000:0a:00.0"), ("0000:0a:00.0", "0000:0a:00.0"), ("00010000:3B:00.0", "10000:3b:00.0")],

@@ -45,7 +45,8 @@ def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]
         "dkms": seen.pop("has_dkms", False),
         **{name: seen.pop(name, KERNEL[name]) for name in ("headers", "follows", "offered")},
     }
-    shown = [schema.plain(readings.gpu_of(SMI_FIELDS, line)) for line in seen.pop("smi", [])]
+    query = seen.pop("smi_query", SMI_FIELDS)
+    shown = [schema.plain(readings.gpu_of(query, line)) for line in seen.pop("smi", [])]
     ids = [int(str(each), 16) for each in seen.pop("devices", [])]
     devices = [{"slot": "", "id": f"{each:04x}"} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}

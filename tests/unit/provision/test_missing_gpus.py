@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.provision.test_gpu import decided
+from tests.unit.provision.test_gpu import decided, gpu_facts
 from tfctl import schema
 from tfctl.provision.decide import readings, reboot
 from tfctl.provision.decide.facts import Device, GpuFacts
@@ -33,12 +33,11 @@ def lost(shown: list[str], log: str = LOG) -> list[dict[str, str]]:
     return [dict(each) for each in schema.plain(readings.lost([Device(slot, "20b2") for slot in SLOTS], gpus, log))]
 
 
-def host(*slots: str) -> dict[str, Any]:
-    """Return a host on which nvidia-smi shows these cards."""
+def host(*slots: str, failure: str = "No") -> dict[str, Any]:
+    """Return a host on which nvidia-smi shows these cards. ``failure``: whether their memory could not be repaired."""
     shown = smi(*slots)
-    old = [", ".join([*(cell for cell in line.split(", ") if "0000000" not in cell)]) for line in shown]
-    plain = [f"{line.split(', ')[0]}, NVIDIA A100-SXM4-80GB, 8.0, 580.95.05, Disabled, Enabled" for line in old]
-    return {"system": "ubuntu-22.04", "gpu": {**HOST, "smi": plain, "lost": lost(shown)}}
+    known = {"smi": [f"{failure}, {line}" for line in shown], "smi_query": f"remapped_rows.failure,{QUERY}"}
+    return {"system": "ubuntu-22.04", "gpu": {**HOST, **known, "lost": lost(shown)}}
 
 
 def test_a_missing_gpu_is_named_by_its_address_with_what_the_kernel_says() -> None:
@@ -76,8 +75,6 @@ def test_expected_gpus_are_missed_before_a_driver_is_installed() -> None:
 
 @pytest.mark.parametrize(("expected", "works"), [(0, False), (8, False), (7, True)])
 def test_check_after_an_installation_names_a_missing_gpu(expected: int, works: bool) -> None:
-    from tests.unit.provision.test_gpu import gpu_facts
-
     facts = schema.parse(GpuFacts, gpu_facts(host(*SLOTS[1:])["gpu"], "ubuntu-22.04"))
     found = reboot.judge(facts, DriverState(facts, (), "m1", "b1"), Control("m0", "b0", local=False), expected)
     assert ("0000:0a:00.0 is missing" in found.problem) != works
@@ -86,3 +83,12 @@ def test_check_after_an_installation_names_a_missing_gpu(expected: int, works: b
 
 def test_an_nvidia_smi_that_shows_nothing_is_another_fault() -> None:
     assert lost([]) == []
+
+
+def test_a_defective_gpu_is_a_notice() -> None:
+    decision, faults = decided(host(*SLOTS[:8], failure="Yes"))
+    assert faults == []
+    assert decision["notices"][0] == (
+        f"no task gets GPU GPU-{SLOTS[0]}: a defective row of its memory could not be replaced: have the card exchanged"
+    )
+    assert decided(host(*SLOTS))[0]["notices"] == []

@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 class Gpu(NamedTuple):
     """A device for tasks; a MIG instance counts as one, and its UUID begins with MIG-. ``index``: its position by PCI
     address, from 0. ``memory_mib``: 0 if unknown. ``holder``: who uses it, or empty. ``driver``: the version of the one
-    that is loaded; None if the host does not say."""
+    that is loaded; None if the host does not say. ``defect``: why it must not be used, or None."""
 
     uuid: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -52,6 +52,7 @@ class Gpu(NamedTuple):
     memory_mib: int
     holder: str
     driver: Optional[str] = None
+    defect: Optional[str] = None
 
 
 class MissingGpu(NamedTuple):

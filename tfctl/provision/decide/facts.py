@@ -84,7 +84,8 @@ class LostGpu:
 @dataclass(frozen=True)
 class SmiGpu:
     """A GPU that nvidia-smi shows. ``mig``: whether it is divided into instances. ``persistence``: whether the driver
-    keeps it initialised while no process uses it. ``bus``: its address as it is shown, or "".
+    keeps it initialised while no process uses it. ``bus``: its address as it is shown, or "". ``defect``: why it must
+    not be used, or "".
     """
 
     uuid: str
@@ -94,6 +95,7 @@ class SmiGpu:
     mig: bool
     persistence: bool
     bus: str = ""
+    defect: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from tfctl import schema
-from tfctl.node import pci_gpus
+from tfctl.node import gpu_defects, pci_gpus
 from tfctl.provision.decide.cards import numbers
 from tfctl.provision.decide.facts import (
     Device,
@@ -161,6 +161,7 @@ def gpu_of(query: str, line: str) -> SmiGpu:
         mig=row.get("mig.mode.current") == "Enabled",
         persistence=row.get("persistence_mode") != "Disabled",
         bus=row.get("pci.bus_id", ""),
+        defect=gpu_defects.defect_of(row),
     )
 
 

@@ -1,0 +1,1 @@
+../../tfctl/node/gpu_defects.py
