@@ -46,7 +46,8 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
 
     SeenGpu in tfctl/provision/decide/readings.py documents them.
     """
-    devices, switches = pci(root)
+    found, switches = pci(root)
+    devices = [{"slot": device.bus, "id": device.id} for device in found]
     if not devices and not (root / "proc/driver/nvidia/version").exists():
         return None
     loaded = loaded_version(root)
@@ -54,6 +55,7 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
     answer = smi() if loaded else None
     return {
         "devices": devices,
+        "vgpu": any(device.vgpu for device in found),
         "switches": switches,
         "fabric_running": bool(switches) and run(["systemctl", "is-active", "nvidia-fabricmanager"])[0] == 0,
         "loaded": loaded,
@@ -83,14 +85,14 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
     }
 
 
-def pci(root: Path) -> tuple[list[dict[str, str]], int]:
+def pci(root: Path) -> tuple[list[pci_gpus.Device], int]:
     """Return (GPUs, number of NVSwitches) on the PCI bus."""
     bus, switches = root / "sys/bus/pci", 0
     for path in (bus / "devices").glob("*"):
         # A bridge; the ids of NVIDIA's chip sets are lower.
         if number(path / "vendor") == NVIDIA and number(path / "class") >> 8 == 0x0680:
             switches += number(path / "device") >= 0x1AC0
-    return [{"slot": device.bus, "id": device.id} for device in pci_gpus.devices(bus)], switches
+    return [*pci_gpus.devices(bus)], switches
 
 
 def loaded_version(root: Path) -> str:

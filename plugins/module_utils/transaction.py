@@ -22,7 +22,7 @@ NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
 #: The packages of a driver, as PACKAGE in tfctl/provision/decide/readings.py.
 DRIVER = re.compile(
     r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe|firmware"
-    r"|legacy|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
+    r"|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
     r"|xorg-x11-drv-nvidia|firmware-nvidia)"
 )
 #: Packages with the driver's version, one of which each driver has, as LIBRARY there.
@@ -30,7 +30,7 @@ LIBRARY = re.compile(
     r"^(libcuda1$|libnvidia-(compute|ml)|nvidia-driver-(cuda-)?libs|xorg-x11-drv-nvidia-cuda|nvidia-driver-cuda)"
 )
 KERNEL = re.compile(r"linux-image|kernel-core|kernel-modules-core")
-APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120")
+APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=600")
 DNF = ("dnf", "--disableplugin=versionlock", "--setopt=install_weak_deps=False")
 #: Without the packages that seem unused afterwards, which may be in use.
 APT_PURGE = (*APT, "-o", "APT::Get::AutomaticRemove=false", "--allow-change-held-packages")

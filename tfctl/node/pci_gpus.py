@@ -21,11 +21,12 @@ _NVIDIA = "0x10de"
 class Device(NamedTuple):
     """A display controller of NVIDIA (PCI class 03: VGA, or 3D as on most compute cards).
 
-    ``bus``: its address, such as 0000:0a:00.0. ``id``: four hexadecimal digits.
+    ``bus``: its address, such as 0000:0a:00.0. ``id``: four hexadecimal digits. ``vgpu``: whether a hypervisor made it.
     """
 
     bus: str
     id: str
+    vgpu: bool
 
 
 def devices(sys_bus_pci: Path) -> Iterator[Device]:
@@ -40,7 +41,23 @@ def devices(sys_bus_pci: Path) -> Iterator[Device]:
         except OSError:
             continue
         if vendor == _NVIDIA and kind[:4] == "0x03" and not lent:
-            yield Device(path.name, product[2:].rjust(4, "0"))
+            yield Device(path.name, product[2:].rjust(4, "0"), _is_vgpu(path / "config"))
+
+
+def _is_vgpu(config: Path) -> bool:
+    """Return whether a device has the capability of NVIDIA's virtual GPUs: a vendor-specific one (ID 9) that begins
+    with "VF" (NVIDIA/k8s-device-plugin, internal/vgpu). ``config``: its configuration space, which root can read.
+    """
+    try:
+        space = config.read_bytes()
+    except OSError:
+        return False
+    place, left = (space[0x34] if len(space) > 0x34 else 0), 48
+    while place >= 0x40 and place + 5 <= len(space) and left:
+        if space[place] == 0x09 and space[place + 3 : place + 5] == b"VF":
+            return True
+        place, left = space[place + 1], left - 1
+    return False
 
 
 def bus_of(shown: str) -> str:

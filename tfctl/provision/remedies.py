@@ -42,6 +42,12 @@ _REMEDIES = (
         Exit.PREFLIGHT,
     ),
     Remedy(
+        r"waiting for privilege escalation prompt",
+        "sudo of {host} asks in a form that Ansible does not read, as sudo-rs does: let the login user use sudo "
+        "without a password, or select the other sudo (update-alternatives --config sudo)",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
         r"checksum for .* did not match",
         "the download differs from the expected file: check your mirror, and do not bypass the check",
     ),
@@ -150,19 +156,70 @@ _REMEDIES = (
         r"python3?: (not found|no such file)|python3?: command not found|interpreter .* was not found",
         "install python3 on {host}, or name another with ansible_python_interpreter",
     ),
-    Remedy(r"requires python|syntaxerror: future feature", "/usr/bin/python3 of {host} is too old: upgrade its system"),
+    Remedy(
+        r"ansiballz_\S+: permission denied",
+        "{host} executes no programs in that directory (mount option noexec): set ansible_remote_tmp to another one",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"no module named '(apt_pkg|apt|dnf|libdnf|rpm)'",
+        "the Python of ansible_python_interpreter lacks the package manager's module: use {host}'s /usr/bin/python3",
+    ),
+    Remedy(
+        r"requires( a minimum of)? python|syntaxerror: future feature",
+        "/usr/bin/python3 of {host} is too old: upgrade its system",
+    ),
     Remedy(r"no space left on device|disk quota exceeded", "free space on {host} (df -h shows where), then try again"),
+    Remedy(
+        r"read-only file system",
+        "the file system of {host} is mounted read-only, often after an error of the disk: see dmesg there",
+    ),
     Remedy(
         r"/srv/.*operation not permitted|chown",
         "on the file server, make the UID of user tfctl (tfctl_uid) the owner of the directory, then try again",
     ),
     Remedy(
-        r"could not get lock|dpkg frontend lock|is another process using it",
-        "another apt is running on {host}: wait until it ends, then try again",
+        r"dpkg was interrupted",
+        "finish what was interrupted: run on {host}: dpkg --configure -a",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"unmet dependencies|--fix-broken",
+        "packages of {host} are installed in part: run there: apt --fix-broken install",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"bad return status for module build|dkms.* failed to build",
+        "the module was not built for this kernel: on {host}, the end of the make.log that is named above says why. "
+        "The kernel may be too new for this driver, or its headers may be missing",
+    ),
+    Remedy(
+        r"could not get lock|dpkg frontend lock|is another process using it|failed to lock|lock\s?file is held"
+        r"|waiting for (the )?lock|waiting for process with pid",
+        "another package manager runs on {host}, such as unattended-upgrades after a boot: wait until it ends, then "
+        "try again",
+    ),
+    Remedy(
+        r"key was rejected by service",
+        "Secure Boot refuses the module: enrol the key of DKMS on {host} (mokutil --import), or turn Secure Boot off",
+    ),
+    Remedy(
+        r"no_pubkey|signatures couldn't be verified|gpg check failed|public key .* is not installed",
+        "a package source of {host} has no valid key: `apt-get update` or `dnf makecache` there names it",
+    ),
+    Remedy(
+        r"does not have a release file",
+        "a package source of {host} does not exist any more: correct or remove it in /etc/apt/sources.list.d",
+    ),
+    Remedy(
+        r"no available installation candidate|version '.*' for '.*' was not found|depsolve error|nothing provides",
+        "the package sources of {host} do not have this version, or what it needs: update the lists there (apt-get "
+        "update, dnf makecache), and add the source that has it",
     ),
     Remedy(r"held packages were changed", "list them on {host} (apt-mark showhold), apt-mark unhold, then try again"),
     Remedy(
-        r"failed to fetch|unable to locate package|failed to update apt cache|no package .* available",
+        r"failed to fetch|unable to locate package|failed to update apt cache|no package .* available"
+        r"|failed to download metadata|all mirrors were tried",
         "{host} cannot reach its package sources: `apt-get update` or `dnf makecache` there shows why",
     ),
     Remedy(
@@ -182,6 +239,15 @@ _REMEDIES = (
         "run it by hand on {host} to see what it waits for (a lock, the network, a driver), then try again",
     ),
     Remedy(r"certificate verify failed", "name the CA of the index's certificate in pip's configuration (global.cert)"),
+    Remedy(
+        r"waiting for (last boot time check|system to boot|test command)|timed out waiting for .*reboot",
+        "{host} has not come back after its reboot: look at its console",
+        Exit.UNREACHABLE,
+    ),
+    Remedy(
+        r"control process exited|job for \S+ failed|unable to (re)?start service",
+        "to see why, run on {host}: systemctl status UNIT; journalctl -b -u UNIT",
+    ),
     Remedy(r"failed after its reboot", "repair the host that failed, then provision with --reboot again"),
     Remedy(r"unit .* is masked", "unmask it on {host}: systemctl unmask UNIT"),
     Remedy(r"sudo: ", "let the login user of {host} use sudo", Exit.PREFLIGHT),

@@ -179,6 +179,21 @@ def test_a_gpu_of_a_virtual_machine_is_not_missing(tree: Tree) -> None:
     assert gpus.look(with_log(tree, install(tree, L40S), KERNEL_LOG)).missing == ()
 
 
+@pytest.mark.parametrize(
+    ("capability", "vgpu"),
+    [(b"\x09\x00\x10VF\x00", True), (b"\x09\x00\x10XX\x00", False), (b"\x01\x00\x10VF\x00", False)],
+)
+def test_a_gpu_that_a_hypervisor_made_is_recognized(tree: Tree, capability: bytes, vgpu: bool) -> None:
+    """A capability that points to itself does not hang it."""
+    slot = put_card(tree, "0000:0a:00.0")
+    head = bytearray(0x40)
+    head[0x34] = 0x40
+    for config in (head + b"\x11\x48\x00\x00\x00\x00\x00\x00" + capability, head + b"\x10\x40" + bytes(20)):
+        (slot / "config").write_bytes(config)
+        (device,) = pci_gpus.devices(tree / "sys/bus/pci")
+        assert device.vgpu == (vgpu and config.endswith(capability))
+
+
 def test_missing_gpus_are_reported_when_the_log_cannot_be_read(tree: Tree) -> None:
     system = install(tree, L40S)._replace(journalctl=("/nowhere/journalctl",))
     put_card(tree, "0000:0a:00.0")

@@ -60,7 +60,7 @@ KERNEL: dict[str, Any] = {
 }
 #: A host with GPUs, still without their PCI IDs, and without a driver.
 GPU: dict[str, Any] = {
-    "devices": [], "switches": 0, "fabric_running": False, "loaded": "", "open_module": False,
+    "devices": [], "vgpu": False, "switches": 0, "fabric_running": False, "loaded": "", "open_module": False,
     "processes": [], "version": "", "origins": [], "held": [], "own": False,
     "drifted": [], "lost": [], "fabric_manager": "", "nouveau": False, "blacklisted": False, "persistence": False,
     "secure_boot": False, "mok": False, "signing_key": False, "dkms": [], "unattended": False, "excluded": False,

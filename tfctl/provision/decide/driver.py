@@ -36,7 +36,7 @@ def driver(host: GpuHost) -> Driver | None:
         return None
     found = usable(gpu, host.needs)
     bounds = limits(found)
-    if requested == "none" or gpu.container:
+    if requested == "none" or gpu.container or gpu.vgpu:
         _judge_foreign(host, bounds)
         return None
     _notice(host)
@@ -60,7 +60,11 @@ def driver(host: GpuHost) -> Driver | None:
 def _judge_foreign(host: GpuHost, bounds: Generation) -> None:
     """Judge a driver that somebody else maintains: check only whether it works for the stack."""
     gpu, oldest, refuse = host.gpu, host.needs.driver.min, host.findings.refuse
-    who = "the container's host" if gpu.container else "the maintainer of the driver (tfctl_driver is none)"
+    who = "the maintainer of the driver (tfctl_driver is none)"
+    if gpu.vgpu:
+        who = "the owner of this virtual machine, whose GPU is a vGPU with a driver of its own (NVIDIA vGPU software),"
+    if gpu.container:
+        who = "the container's host"
     wanted = f"{who} must install {oldest} or later"
     if not gpu.loaded:
         refuse(f"no driver is loaded for {named(usable(gpu, host.needs))}", wanted)
@@ -157,7 +161,9 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
     if gpu.processes:
         helps = "wait for them or end them, then provision again"
         refuse(f"the driver is not changed while {reboot.users(gpu)} use the GPU", helps)
-    _refuse_mixing(host, [name for name in gpu.origins if name != ours], ours)
+    # Something is loaded, but from no package that tfctl knows: vGPU software, a driver container, or loose files.
+    origins = gpu.origins or (("unknown",) if gpu.loaded else ())
+    _refuse_mixing(host, [name for name in origins if name != ours], ours)
     if gpu.held:
         free = "apt-mark unhold" if facts.packager == "apt-get" else "dnf versionlock delete"
         refuse(
@@ -234,8 +240,9 @@ def _refuse_mixing(host: GpuHost, foreign: Sequence[str], ours: str) -> None:
     if not foreign:
         return
     undo = {"run": "run /usr/bin/nvidia-uninstall first", "nvidia": "set tfctl_driver_method: repo"}
+    undo["unknown"] = "remove it as it was installed, and restart the host"
     other = "set tfctl_driver_method: distribution, or remove the driver's packages first"
-    there = " and ".join(MAKERS.get(name, name) for name in foreign)
+    there = " and ".join(MAKERS.get(name, f"an {name} source") for name in foreign)
     version = host.gpu.version or host.gpu.loaded
     host.findings.refuse(
         f"driver {version} is from {there}, and a second one from {MAKERS[ours]} would conflict with it",

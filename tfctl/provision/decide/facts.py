@@ -143,8 +143,8 @@ class Kernel:
 class UnchangedGpuFacts:
     """The facts about NVIDIA on a host that the module tfctl_gpu_facts returns in this form.
 
-    ``switches``: the number of NVSwitches. ``loaded``: the version of the driver in the kernel. ``processes`` have a
-    GPU open.
+    ``vgpu``: whether a hypervisor made one of the devices. ``switches``: the number of NVSwitches. ``loaded``: the
+    version of the driver in the kernel. ``processes`` have a GPU open.
 
     ``missing_nodes``: device nodes that CUDA needs and that do not exist, with a loaded driver. ``at_boot``: whether
     tfctl_nvidia.service creates them at each boot, with ``modprobe``: whether nvidia-modprobe is installed.
@@ -156,6 +156,7 @@ class UnchangedGpuFacts:
     """
 
     devices: tuple[Device, ...]
+    vgpu: bool
     switches: int
     fabric_running: bool
     loaded: str

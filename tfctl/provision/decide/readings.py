@@ -34,7 +34,7 @@ MAKERS = (("debian", "debian"), ("nvidia", "nvidia"), ("ubuntu", "canonical"), (
 NVIDIAS_FOR_UBUNTU = re.compile(r"\d{3}\.\d+(\.\d+)?-0ubuntu1")
 PACKAGE = re.compile(
     r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe|firmware"
-    r"|legacy|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
+    r"|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
     r"|xorg-x11-drv-nvidia|firmware-nvidia)"
 )
 # Packages with the driver's version. Others, such as nvidia-modprobe, may have their own.
