@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import grp
 import os
 import platform
@@ -49,6 +50,7 @@ def gather(
         "own_python": list(sys.version_info[:2]),
         "python": interpreters.look(pythons, libraries),
         "packager": next((name for name in ("apt-get", "dnf") if shutil.which(name)), ""),
+        "unfinished": unfinished(Path("/var/lib/dpkg")),
         "root": os.geteuid() == 0,
         "login": login,
         "sudo": all(shutil.which(name, path=PATH) for name in ("sudo", "visudo")),
@@ -94,6 +96,32 @@ def system_key(release: dict[str, str]) -> str:
     if name in ("rhel", "rocky", "almalinux", "centos") or "rhel" in likes:
         return f"el-{version.partition('.')[0]}"
     return f"{name}-{version}"
+
+
+def unfinished(dpkg: Path) -> list[str]:
+    """Return the packages that dpkg has left half installed or unconfigured, and "" if it was interrupted before that.
+
+    Return nothing while another program has its lock, and therefore may be about to complete them. ``dpkg``: its
+    directory.
+    """
+    status = dpkg / "status"
+    if not status.exists() or is_locked(dpkg / "lock-frontend"):
+        return []
+    shape = r"^Package: (\S+)\nStatus: \S+ \S+ (?:half-installed|half-configured|unpacked)$"
+    names = re.findall(shape, content(status), re.MULTILINE)
+    return [*names, *([""] if any(each.name.isdigit() for each in (dpkg / "updates").glob("*")) else [])]
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether another process has the lock of a file, as apt and dpkg lock theirs."""
+    try:
+        with path.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def firewalld() -> dict[str, str] | None:

@@ -28,6 +28,7 @@ HOST: dict[str, Any] = {
     "own_python": [3, 11],
     "python": PYTHON,
     "packager": "apt-get",
+    "unfinished": [],
     "root": True,
     "login": "ops",
     "sudo": True,

@@ -227,11 +227,12 @@ class Facts:
     """The facts about a host. ``gpu`` is None without NVIDIA hardware and driver.
 
     ``user``, ``group``: the UID and GID of tfctl, if they exist; ``uid_owner``, ``gid_owner``: whose the wanted UID and
-    GID are. ``addresses``: what its address in the inventory resolves to on the host itself. ``disks``: by directory.
-    ``environments``: the names of complete and incomplete ones. ``links``: by stack. ``mpiruns``: the version of mpirun
-    by prefix, "" if it does not run. ``horovods``, ``openmpis``: the environments that use a Horovod, and those that
-    link to an Open MPI of tfctl's. ``firewalld``: None if it does not run. ``selinux``: whether
-    the kernel uses it. ``receipts``: for the action due.
+    GID are. ``unfinished``: packages that dpkg has left half installed, and "" if it was interrupted. ``addresses``:
+    what its address in the inventory resolves to on the host itself. ``disks``: by directory. ``environments``: the
+    names of complete and incomplete ones. ``links``: by stack. ``mpiruns``: the version of mpirun by prefix, "" if it
+    does not run. ``horovods``, ``openmpis``: the environments that use a Horovod, and those that link to an Open MPI of
+    tfctl's. ``firewalld``: None if it does not run. ``selinux``: whether the kernel uses it. ``receipts``: for the
+    action due.
     """
 
     system: str
@@ -242,6 +243,7 @@ class Facts:
     own_python: tuple[int, ...]
     python: Pythons
     packager: str
+    unfinished: tuple[str, ...]
     root: bool
     login: str
     sudo: bool

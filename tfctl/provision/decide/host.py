@@ -12,6 +12,7 @@ from tfctl.provision.decide.fault import Findings, fault
 from tfctl.provision.decide.toolchain import toolchain
 from tfctl.provision.decide.wanted import ALL, Wanted
 from tfctl.provision.faults import ModuleFault
+from tfctl.wording import abbreviated
 
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
 OLDEST_PYTHON = (3, 9)  # of the node part
@@ -69,6 +70,13 @@ def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
         )
     if not facts.sudo:
         yield fault("sudo is not installed", "install the package sudo")
+    if facts.unfinished:
+        names = [name for name in facts.unfinished if name]
+        message = f"{abbreviated(names)} {'is' if len(names) == 1 else 'are'} half installed" if names else ""
+        yield fault(
+            message or "dpkg was interrupted",
+            "run on {host}: dpkg --configure -a, then apt --fix-broken install",
+        )
 
 
 def _account_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
