@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 import copy
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,30 @@ def test_recorded_host_gets_the_expected_gpu_decision(name: str) -> None:
             compare(found[part], expect[part])
     if "reboot" in expect:
         assert reboot.reason(schema.parse(GpuFacts, gpu_facts(case["gpu"]))) == expect["reboot"]
+
+
+@pytest.mark.parametrize(
+    ("date", "notices"),
+    [
+        ("2026-06-30", []),
+        (
+            "2026-07-01",
+            ["NVIDIA does not maintain driver branch 535 after 2026-06; tfctl_driver_method: repo installs 580"],
+        ),
+    ],
+)
+def test_a_branch_past_its_end_is_not_installed_silently(date: str, notices: list[str]) -> None:
+    """Debian 12 has no other one."""
+    now = float(calendar.timegm(time.strptime(date, "%Y-%m-%d")))
+    gpu = gpu_facts({"devices": ["1eb8"]})
+    decision, faults = decide(facts(gpu=gpu, clock={"begun": now, "ended": now}), wanted(stack="tf2.15"))
+    assert faults == [] and decision.gpu and decision.gpu.driver and decision.gpu.driver.version == "535"
+    assert [text for text in decision.notices if "maintain" in text] == notices
+
+
+@pytest.mark.parametrize(("branch", "ended"), [(525, ""), (535, "2026-06"), (570, "2026-02"), (580, None), (610, None)])
+def test_ends_of_branches_are_those_of_nvidia(branch: int, ended: str | None) -> None:
+    assert stacks.nvidia().ended(branch, "2026-11") == ended
 
 
 def compare(found: Any, expected: Any) -> None:

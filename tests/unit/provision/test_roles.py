@@ -331,7 +331,7 @@ def test_roles_read_variables_of_the_inventory_in_their_defaults_only() -> None:
 
 #: Lines of Python below plugins/, without blank lines, comments, docstrings and the documentation of plugins. See
 #: docs/decisions.md, "how much Python the playbooks contain".
-CEILING = 2680
+CEILING = 2700
 
 
 def test_plugins_contain_no_more_python_than_was_decided() -> None:

@@ -78,14 +78,27 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Nvidia:
-    """``ptx``: the first driver branch that supports a version of the PTX ISA."""
+    """``ptx``: the first driver branch that supports a version of the PTX ISA. ``maintained``: the last month (YYYY-MM)
+    in which NVIDIA maintains a driver branch; other branches below ``unmaintained_before`` have ended."""
 
     mirror: str
     ptx: Mapping[Version, int]
+    maintained: Mapping[str, Annotated[str, re.compile(r"^\d{4}-\d{2}$")]]
+    unmaintained_before: int
     keys: Mapping[str, RepositoryKey]
     repositories: Mapping[str, MirrorRepository]
     distributions: Mapping[str, Distribution]
     archives: Mapping[LibraryName, Mapping[str, LibraryArchive]]
+
+    def ended(self, branch: int, month: str) -> str | None:
+        """Return when NVIDIA stopped to maintain a branch, "" if that is unknown, or None if it maintains it.
+
+        ``month``: the present one, as YYYY-MM.
+        """
+        last = self.maintained.get(str(branch))
+        if last:
+            return last if month > last else None
+        return "" if branch < self.unmaintained_before else None
 
 
 @dataclass(frozen=True)

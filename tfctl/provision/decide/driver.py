@@ -7,6 +7,7 @@ with packages of another origin.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -154,6 +155,7 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
     chosen = _chosen_branch(host, method, bounds, requested, found) if method else None
     if not method or not chosen:
         return None
+    _notice_end(host, method, chosen)
     is_open = bounds.modules == "open" or (bounds.modules == "either" and chosen >= OPEN_SINCE)
     packages, first, stream = _packages(host, method, chosen, is_open)
     signed = method == "distribution" and kernel.is_signed(host)
@@ -177,6 +179,18 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
     decision = _decision(host, method, str(chosen), packages)
     # The package manager may configure the driver before the headers: then nothing has built the module.
     return replace(decision, first=first, stream=stream, build=not signed, signed=signed)
+
+
+def _notice_end(host: GpuHost, method: str, branch: int) -> None:
+    """Say it if NVIDIA does not maintain a branch any more."""
+    month = time.strftime("%Y-%m", time.gmtime(host.facts.clock.ended))
+    ended = host.nvidia.ended(branch, month)
+    if ended is not None:
+        since = f" after {ended}" if ended else ""
+        other = ""
+        if method == "distribution" and host.facts.system in host.nvidia.repositories:
+            other = f"; tfctl_driver_method: repo installs {host.needs.driver.max_branch}"
+        host.findings.notices.append(f"NVIDIA does not maintain driver branch {branch}{since}{other}")
 
 
 def _method(host: GpuHost, bounds: Generation) -> str | None:
