@@ -142,3 +142,12 @@ def test_the_mark_of_a_directory_is_empty_until_it_exists_and_changes_with_it(tm
     other = tmp_path / "other"
     other.mkdir()
     assert facts.disk(str(other))["mark"] != first
+
+
+def test_different_drivers_are_a_warning() -> None:
+    drivers = ("580.95.05", "580.159.03", "580.95.05", "")
+    hosts = {f"n{number}": replace(host(number), driver=driver) for number, driver in enumerate(drivers, 1)}
+    found = compare(hosts)
+    assert found.faults == {}
+    assert found.warnings == ["the hosts have different NVIDIA drivers: 580.159.03 on n2; 580.95.05 on n1 and n3"]
+    assert compare({name: each for name, each in hosts.items() if name != "n2"}).warnings == []

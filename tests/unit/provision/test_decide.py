@@ -64,7 +64,7 @@ def test_decision_reaches_the_roles_as_plain_data() -> None:
         ({"login": "tfctl"}, {}, "the login user is tfctl, the user of the jobs", "log in as another user"),
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
         ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "choose from tf1.15, tf2.0, tf2.4"),
-        ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "another stack"),
+        ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "no stack of tfctl is made for it"),
         (
             {"python": {**PYTHON, "pythons": {"3.13": "/usr/bin/python3.13"}}, "system": "debian-13"},
             {},
@@ -84,8 +84,13 @@ def test_decisions_report_each_fault_with_its_remedy_and_exit_code(
 
 
 def test_decisions_report_all_faults_at_once() -> None:
-    found = faults({"systemd": 241, "sudo": False, "uid_owner": "x", "system": "none-"}, stack="tf9")
-    assert len(found) == 5
+    found = faults({"systemd": 241, "sudo": False, "uid_owner": "x", "init": "systemd"}, stack="tf9")
+    assert len(found) == 4
+
+
+def test_an_unsupported_system_has_no_faults_whose_remedies_cannot_help() -> None:
+    (found,) = faults({"system": "none-", "python": {**PYTHON, "pythons": {}}}, stack="tf9")
+    assert "is not supported" in found["message"]
 
 
 def test_decisions_need_no_space_for_an_existing_environment() -> None:

@@ -34,6 +34,7 @@ class ComparedHost:
 
     ``synchronized``: whether provisioning will synchronize the clock. ``ports``: of jobs, such as 2222-2299. ``roots``:
     the marks of the directories to which jobs write (facts.Disk); None if provisioning mounts or checks a shared one.
+    ``driver``: the version of NVIDIA's driver that is installed, or "".
     """
 
     identity: Identity
@@ -44,6 +45,7 @@ class ComparedHost:
     firewalld: Firewalld | None = None
     ports: str = ""
     roots: Mapping[str, str] | None = None
+    driver: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,10 @@ def compared(
     """
     marks = {path: facts.disks[path].mark for path in roots}
     clock = ahead(facts.clock, sent, received)
-    firewalld = facts.firewalld
-    return ComparedHost(facts.identity, address, facts.addresses, clock, synchronized, firewalld, ports, marks or None)
+    firewalld, driver = facts.firewalld, (facts.gpu.version or facts.gpu.loaded) if facts.gpu else ""
+    return ComparedHost(
+        facts.identity, address, facts.addresses, clock, synchronized, firewalld, ports, marks or None, driver
+    )
 
 
 def ahead(clock: Clock, sent: float, received: float) -> Ahead:
@@ -89,7 +93,7 @@ def compare(hosts: Mapping[str, ComparedHost], others: bool = False) -> Comparis
     faults: dict[str, list[ModuleFault]] = {}
     for name, found in (*_equal(hosts), *_unreachable(hosts, others), *_wrong_clocks(hosts), *_blocking(hosts)):
         faults.setdefault(name, []).append(found)
-    return Comparison(faults, [*_aliases(hosts), *_own_clock(hosts), *_not_shared(hosts)])
+    return Comparison(faults, [*_aliases(hosts), *_own_clock(hosts), *_not_shared(hosts), *_drivers(hosts)])
 
 
 def _equal(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFault]]:
@@ -156,6 +160,14 @@ def _blocking(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFa
                     f"firewall-cmd --permanent --zone=trusted {sources}; firewall-cmd --reload",
                 ),
             )
+
+
+def _drivers(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
+    """Yield a sentence if the hosts have different drivers: a driver stays as it was when its host was provisioned."""
+    named = _names_by({name: host.driver for name, host in hosts.items() if host.driver})
+    if len(named) > 1:
+        found = [f"{version} on {abbreviated(names)}" for version, names in sorted(named.items())]
+        yield f"the hosts have different NVIDIA drivers: {'; '.join(found)}"
 
 
 def _own_clock(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:

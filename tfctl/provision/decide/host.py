@@ -39,7 +39,8 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Decision, list[ModuleFault]]:
             message = f"tfctl_allow_unverified: no key or hash is called {name!r}"
             findings.refuse(message, f"these are unverified: {', '.join(unverified)}", "inventory")
     stack, gpus, compiler, mpi, hvd = None, None, None, None, None
-    if wanted.stack != "none":
+    # For another system, nothing is known about packages, so further faults would have remedies that do not help.
+    if wanted.stack != "none" and facts.system in wanted.systems:
         stack, gpus = _stack(facts, wanted, findings)
     if stack:
         entry = wanted.stacks[stack.name]
@@ -120,7 +121,10 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[ChosenStac
     if facts.machine not in chosen.machines:
         made_for = " and ".join(chosen.machines)
         message = f"{name} is made for {made_for}; this is {facts.machine}"
-        findings.refuse(message, "give this host another stack")
+        editions = {each: other.editions.get(edition) for each, other in wanted.stacks.items()}
+        fitting = [each for each, other in editions.items() if other and facts.machine in other.machines]
+        instead = f"set tfctl_stack: {' or '.join(fitting)}" if fitting else "no stack of tfctl is made for it"
+        findings.refuse(message, f"{instead}; or leave it out with --limit '!{{host}}'")
     python = pythons.choose(facts, wanted, stack, findings)
     if python is None:
         return None, gpus
