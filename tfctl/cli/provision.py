@@ -71,6 +71,14 @@ def provision(
             help="Also install the packages of a job's requirements file; may be repeated.",
         ),
     ] = None,
+    upgrade_driver: Annotated[
+        bool,
+        typer.Option(
+            "--upgrade-driver",
+            help="Move NVIDIA drivers that tfctl has installed to the newest version of their branch, host after host "
+            "like a reboot. With --check, say what would move.",
+        ),
+    ] = False,
     output: OutputOption = OutputFormat.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
@@ -81,8 +89,9 @@ def provision(
     trees = tuple(python_tree or ())
     password = ask_become_password() if ask_become_pass else None
     request = use_cases.ProvisionRequest(
-        source, stack, limit, parts, check, diff, reboot, trees, rollback, password, full, tuple(requirements or ())
-    )
+        source, stack, limit, parts, check, diff, reboot, trees, rollback, password, full, tuple(requirements or ()),
+        upgrade_driver,
+    )  # fmt: skip
     try:
         result = run_shown(use_cases.provision, request)
     except KeyboardInterrupt:

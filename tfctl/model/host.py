@@ -24,7 +24,8 @@ VARIABLES = (
     "tfctl_openmpi", "tfctl_openmpi_url", "tfctl_operators", "tfctl_output_roots", "tfctl_ports", "tfctl_python_trees",
     "tfctl_pythons", "tfctl_reboot", "tfctl_reboot_batch", "tfctl_requirements", "tfctl_shared_dir",
     "tfctl_shared_options", "tfctl_shared_source", "tfctl_shared_storage", "tfctl_ssh", "tfctl_ssh_mesh", "tfctl_stack",
-    "tfctl_stack_dirs", "tfctl_time_sync", "tfctl_toolchain", "tfctl_uid", "tfctl_wheels_mb",
+    "tfctl_stack_dirs", "tfctl_time_sync", "tfctl_toolchain", "tfctl_uid",
+    "tfctl_upgrade_driver", "tfctl_wheels_mb",
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ class Variables(TypedDict, total=False):
     tfctl_more_trees: list[str]
     tfctl_requirements: list[str]
     tfctl_reboot: bool
+    tfctl_upgrade_driver: bool
     tfctl_full: bool
     tfctl_stack: str
 
@@ -42,6 +43,7 @@ class ProvisionRequest:
     nvidia_driver its driver to the previous version.
     ``become_password``: what sudo asks for on the hosts.
     ``full``: run all roles, also those whose receipts hold. ``requirements``: files whose packages to install.
+    ``upgrade_driver``: move drivers that tfctl has installed to the newest version of their branch.
     """
 
     inventory: Path
@@ -56,6 +58,7 @@ class ProvisionRequest:
     become_password: str | None = field(default=None, repr=False)
     full: bool = False
     requirements: tuple[Path, ...] = ()
+    upgrade_driver: bool = False
 
 
 def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> PlayResult:
@@ -73,7 +76,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     for file in request.requirements:
         if not file.is_file():
             raise BadFile(f"--requirements {file}: no such file")
-    others = (request.reboot, request.python_trees, request.full, request.requirements)
+    others = (request.reboot, request.python_trees, request.full, request.requirements, request.upgrade_driver)
     if request.rollback and (any(others) or not {*request.tags} <= {*ROLLED_BACK}):
         allowed = f"--stack, --limit, --check, --diff and --tags {','.join(ROLLED_BACK)}"
         raise UsageError(f"--rollback can only be combined with {allowed}")
@@ -132,6 +135,8 @@ def _variables(request: ProvisionRequest) -> Variables:
         given["tfctl_requirements"] = [str(file.absolute()) for file in request.requirements]
     if request.reboot:
         given["tfctl_reboot"] = True
+    if request.upgrade_driver:
+        given["tfctl_upgrade_driver"] = True
     if request.full:
         given["tfctl_full"] = True
     if request.stack:

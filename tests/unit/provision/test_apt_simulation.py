@@ -94,7 +94,31 @@ def test_the_repository_of_nvidia_gives_the_chosen_branch_and_another_one_is_ref
         record = {"nvidia_driver": {"libcuda1": version}}
         given = {**known, "nvidia_packages_branch": branch, "nvidia_packages_transaction": {"record": record}}
         tasks += trial(refuse, "", **given)
+    exact = {**known, "nvidia_packages_branch": "580.65.06"}
+    for version, failure in (
+        ("580.65.06-1", ""),
+        ("580.105.08-1", "another driver than 580.65.06: libcuda1 580.105.08"),
+    ):
+        record = {"nvidia_driver": {"libcuda1": version}}
+        tasks += trial(refuse, failure, **exact, nvidia_packages_transaction={"record": record})
     play(tmp_path, "nvidia_packages", tasks)
+
+
+@pytest.mark.parametrize("version", ["580.65.06", "590.48.01"])
+def test_the_repository_of_nvidia_gives_the_version_that_is_wanted(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "repository").mkdir()
+    nvidia_packages.write(tmp_path / "repository")
+    tree = AptTree(tmp_path / "apt", f"deb [trusted=yes] file:{tmp_path}/repository ./\n")
+    tree.update()
+    monkeypatch.setenv("APT_CONFIG", str(tree.configuration))
+    variables = {"nvidia_repo_drivers": True, "nvidia_repo_driver_branch": version}
+    preferences = rendered("nvidia_repo", "etc/apt/preferences.d/tfctl-nvidia.j2", variables)
+    (tmp_path / "apt/etc/preferences.d/tfctl-nvidia").write_text(preferences)
+    chosen = transaction(Apt(), "nvidia_driver", (), ("nvidia-open-580", "nvidia-modprobe"), update=False).record
+    others = {name: each for name, each in chosen["nvidia_driver"].items() if not each.startswith(f"{version}-")}
+    assert {*others} <= {"nvidia-open-580"}, "its metapackage has one version in a branch"
 
 
 def test_packages_that_a_held_driver_needs_are_not_removable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_tasks_that_install_packages_wait_for_another_package_manager() -> None:
     installing = [task for task in tasks if {*installers} & {*task}]
     assert len(installing) > 6
     given = [task[kind].get("lock_timeout") for task in installing for kind in installers if kind in task]
-    assert given == [120] * len(given)
+    assert given == [600] * len(given)
 
 
 def test_tasks_change_the_owner_and_mode_of_single_files_with_the_module_file() -> None:

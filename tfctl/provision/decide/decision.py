@@ -52,7 +52,8 @@ class ChosenStack:
 
 @dataclass(frozen=True)
 class Driver:
-    """``version``: of the driver that stays, else the branch to install. ``packages``: installed in one transaction;
+    """``version``: of the driver that stays, else the branch or the version to install. ``pin``: a branch or a version,
+    with which the versions of its packages must begin. ``packages``: installed in one transaction;
     ``first``: installed before it. ``stream``: the module stream for dnf. ``own``: whether tfctl installed the driver
     that stays. ``nodes``: whether to create the device nodes at each boot. ``services``: to be started. ``build``:
     whether DKMS has to build the module for the running kernel. ``blacklist``: whether to block nouveau; ``initramfs``:
@@ -63,6 +64,7 @@ class Driver:
 
     method: str
     version: str
+    pin: str
     packages: tuple[str, ...]
     first: tuple[str, ...]
     stream: str

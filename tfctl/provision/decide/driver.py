@@ -25,6 +25,10 @@ MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "ca
 INITRAMFS = {"update-initramfs": ("update-initramfs", "-u", "-k", "all"),
              "dracut": ("dracut", "--force", "--regenerate-all")}  # fmt: skip
 ROLE = "nvidia_driver"
+#: Packages that have the version of the driver. Others, such as nvidia-modprobe, may have their own.
+VERSIONED = re.compile(
+    r"(nvidia-(headless|utils|kernel-dkms|open-kernel-dkms|driver-bin|smi|open|fabric-?manager)|libcuda1|cuda-drivers)"
+)
 PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"  # services, and packages
 MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its package
 
@@ -32,8 +36,9 @@ MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its p
 def driver(host: GpuHost) -> Driver | None:
     """Return the decision about the driver, or None if there is nothing to do."""
     gpu, requested = host.gpu, host.preferences.driver
-    if not re.fullmatch(r"auto|none|\d{3}", requested):
-        host.findings.refuse(f"tfctl_driver is {requested!r}", "give auto, none, or a branch such as 580", "inventory")
+    if not re.fullmatch(r"auto|none|\d{3}(\.\d{1,3}){0,2}", requested):
+        remedy = "give auto, none, a branch such as 580, or a version such as 580.159.03"
+        host.findings.refuse(f"tfctl_driver is {requested!r}", remedy, "inventory")
         return None
     found = usable(gpu, host.needs)
     bounds = limits(found)
@@ -53,9 +58,15 @@ def driver(host: GpuHost) -> Driver | None:
         message = f"driver {version} is installed; {bounds.newest} is the newest branch that supports {named(found)}"
         host.findings.refuse(message, "remove this driver, reboot the host, then provision again")
         return None
-    if version and numbers(version) >= numbers(host.needs.driver.min) and requested in ("auto", str(_branch(version))):
+    fits = version and numbers(version) >= numbers(host.needs.driver.min)
+    if not (fits and requested in ("auto", version, str(_branch(version)))):
+        return _installed(host, found, bounds, requested)
+    if not host.preferences.upgrade_driver or requested == version:
         return _kept(host, version)
-    return _installed(host, found, bounds, requested)
+    if not gpu.own:
+        host.findings.notices.append(f"driver {version} was not installed by tfctl, so it is not upgraded")
+        return _kept(host, version)
+    return _installed(host, found, bounds, str(_branch(version)))
 
 
 def _judge_foreign(host: GpuHost, bounds: Generation) -> None:
@@ -158,6 +169,7 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
     _notice_end(host, method, chosen)
     is_open = bounds.modules == "open" or (bounds.modules == "either" and chosen >= OPEN_SINCE)
     packages, first, stream = _packages(host, method, chosen, is_open)
+    wanted = requested if "." in requested else str(chosen)
     signed = method == "distribution" and kernel.is_signed(host)
     ours = "nvidia" if method == "repo" else "canonical" if facts.system.startswith("ubuntu") else "debian"
     if gpu.processes:
@@ -176,7 +188,11 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
         kernel.judge_build(host)
     if gpu.switches:
         packages += _fabric_packages(host, chosen, (ours,))
-    decision = _decision(host, method, str(chosen), packages)
+    if wanted != str(chosen) and not (
+        method == "repo" and facts.packager == "apt-get"
+    ):  # there, pins choose the version
+        packages = tuple(f"{name}={wanted}-*" if VERSIONED.match(name) else name for name in packages)
+    decision = _decision(host, method, wanted, packages)
     # The package manager may configure the driver before the headers: then nothing has built the module.
     return replace(decision, first=first, stream=stream, build=not signed, signed=signed)
 
@@ -238,7 +254,7 @@ def _chosen_branch(
             message = f"{named(found)} and {host.stack} need a driver of branch {span}" + (f"; {has}" if has else "")
             host.findings.refuse(message, "set tfctl_driver_method: repo" if has else "set tfctl_edition: cpu")
         return fitting[-1] if fitting else None
-    chosen = int(requested)
+    chosen = _branch(requested)
     if chosen < low or (high and chosen > high):
         message = f"tfctl_driver is {chosen}; {named(found)} and {host.stack} need a branch of {span}"
         host.findings.refuse(message, "set tfctl_driver: auto, or a branch of that range")
@@ -306,6 +322,7 @@ def _decision(host: GpuHost, method: str, version: str, packages: tuple[str, ...
     return Driver(
         method=method,
         version=version,
+        pin=version if version == host.preferences.driver or "." not in version else str(_branch(version)),
         packages=packages,
         first=(),
         stream="",

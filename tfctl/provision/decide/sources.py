@@ -37,8 +37,8 @@ def source(host: GpuHost, driver: Driver | None, libraries: Sequence[Library | N
         host.findings.notices.append(f"{file} already has NVIDIA's repository: tfctl uses that entry with its key")
     elif repository:
         _refuse_untrusted_key(host, repository)
-    version = driver.version if driver else host.gpu.version
-    branch = version.partition(".")[0] if repository and of_driver == "repo" else ""
+    pin = driver.pin if driver else host.gpu.version.partition(".")[0]
+    branch = pin if repository and of_driver == "repo" else ""
     return PackageSource(components, repository, drivers, file, branch)
 
 

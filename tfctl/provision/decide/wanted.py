@@ -26,6 +26,7 @@ class Preferences:
     edition: str = "auto"
     driver: str = "auto"
     driver_method: str = "auto"
+    upgrade_driver: bool = False
     cuda_method: str = "auto"
     cudnn_method: str = "auto"
     nccl_method: str = "auto"
