@@ -61,7 +61,9 @@ PLAY = """
 """
 
 
-def rebooted(folder: Path, names: list[str], batch: int, *, fake: bool = False) -> tuple[str, list[str]]:
+def rebooted(
+    folder: Path, names: list[str], batch: int, *, fake: bool = False, **more_variables: str
+) -> tuple[str, list[str]]:
     """Run the reboots on these hosts. Return the output and the names of the hosts in the order of their checks.
 
     Ansible refuses to reboot over a local connection: each reboot fails, and its error shows which host it was. With
@@ -80,7 +82,7 @@ def rebooted(folder: Path, names: list[str], batch: int, *, fake: bool = False) 
         "nvidia_driver_reboot": True, "nvidia_driver_reboot_batch": batch, "ansible_python_interpreter": sys.executable,
         "nvidia_driver_control": {"host": "{{ inventory_hostname }}", "log": str(log)},
         # The services of this machine are left alone.
-        "nvidia_driver_device_nodes": False, "nvidia_driver_services": [],
+        "nvidia_driver_device_nodes": False, "nvidia_driver_services": [], **more_variables,
     }  # fmt: skip
     settings = {
         "ANSIBLE_COLLECTIONS_PATH": str(link_collection(folder, more)),
@@ -118,6 +120,22 @@ def test_reboot_stops_after_a_host_whose_driver_does_not_load(tmp_path: Path) ->
     assert re.search(rf"fatal: \[third\].*{said}", output), output
     assert (tmp_path / "boots").read_text().split() == ["works", "broken"]
     assert checked[3:] == ["works"] * 3 + ["broken"] * 3, "before the reboot, after it, and with the services"
+
+
+@pytest.mark.extended
+def test_hosts_are_taken_out_of_service_before_their_reboot_and_returned_when_they_work(tmp_path: Path) -> None:
+    """Of a host whose command fails, nothing is rebooted; one that does not work stays out of service."""
+    commands = {
+        "nvidia_driver_drain": f"echo drain $TFCTL_HOST >>{tmp_path}/boots; test $TFCTL_HOST != refused",
+        "nvidia_driver_undrain": f"echo undrain $TFCTL_HOST >>{tmp_path}/boots",
+    }
+    output, _ = rebooted(tmp_path, ["works", "broken"], 1, fake=True, **commands)
+    done = (tmp_path / "boots").read_text().splitlines()
+    assert done == ["drain works", "works", "undrain works", "drain broken", "broken"], output
+    (tmp_path / "other").mkdir()
+    commands = {name: text.replace(str(tmp_path), f"{tmp_path}/other") for name, text in commands.items()}
+    output, _ = rebooted(tmp_path / "other", ["refused"], 1, fake=True, **commands)
+    assert (tmp_path / "other/boots").read_text() == "drain refused\n", output
 
 
 def test_reboot_waits_for_a_host_as_long_as_the_page_says() -> None:
