@@ -150,9 +150,12 @@ def loaded_driver(system: System) -> str | None:
 
 
 def _missing(system: System, on_bus: Sequence[str], cards: Sequence[ListedGpu]) -> tuple[MissingGpu, ...]:
-    """Return the GPUs that nvidia-smi does not list. The kernel's log is read only if there are any."""
+    """Return the GPUs that nvidia-smi does not list. The kernel's log is read only if there are any.
+
+    A container sees the bus of its host, and only the GPUs that it was given.
+    """
     lost = pci_gpus.missing(on_bus, [card.bus for card in cards])
-    if not lost:
+    if not lost or system.at("/run/systemd/container").exists():
         return ()
     try:
         log = run([*system.journalctl, *pci_gpus.LOG], system.nvidia_smi_timeout).output

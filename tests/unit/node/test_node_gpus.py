@@ -194,6 +194,14 @@ def test_a_gpu_that_a_hypervisor_made_is_recognized(tree: Tree, capability: byte
         assert device.vgpu == (vgpu and config.endswith(capability))
 
 
+def test_a_container_has_only_the_gpus_that_it_was_given(tree: Tree) -> None:
+    system = with_log(tree, install(tree, L40S), KERNEL_LOG)
+    put_card(tree, "0000:0a:00.0")
+    (tree / "run/systemd").mkdir(parents=True, exist_ok=True)
+    (tree / "run/systemd/container").write_text("lxc\n")
+    assert gpus.look(system).missing == ()
+
+
 def test_missing_gpus_are_reported_when_the_log_cannot_be_read(tree: Tree) -> None:
     system = install(tree, L40S)._replace(journalctl=("/nowhere/journalctl",))
     put_card(tree, "0000:0a:00.0")

@@ -92,3 +92,12 @@ def test_a_defective_gpu_is_a_notice() -> None:
         f"no task gets GPU GPU-{SLOTS[0]}: a defective row of its memory could not be replaced: have the card exchanged"
     )
     assert decided(host(*SLOTS))[0]["notices"] == []
+
+
+@pytest.mark.parametrize(
+    ("loaded", "driven"), [("580.95.05", ["20b2"]), ("470.256.02", ["20b2", "1287"]), ("", ["20b2", "1287"])]
+)
+def test_a_card_that_is_too_old_for_the_driver_is_not_missed(loaded: str, driven: list[str]) -> None:
+    """1287: a GeForce GT 730, of Kepler, beside an A100."""
+    found = [Device("0000:0a:00.0", "20b2"), Device("0000:0b:00.0", "1287")]
+    assert [device.id for device in readings.driven(found, loaded)] == driven

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tfctl import schema
 from tfctl.node import gpu_defects, pci_gpus
-from tfctl.provision.decide.cards import numbers
+from tfctl.provision.decide.cards import GENERATIONS, identify, numbers
 from tfctl.provision.decide.facts import (
     Device,
     DkmsBuild,
@@ -133,7 +133,8 @@ def gpu_facts(seen: SeenGpu) -> GpuFacts:
         fabric_manager=fabric_manager(ours),
         persistence=seen.persistenced and all(each.persistence for each in shown.gpus),
         dkms=dkms(seen.dkms),
-        lost=lost(seen.devices, shown.gpus, seen.log),
+        # A container sees the bus of its host, and only the GPUs that it was given.
+        lost=() if seen.container else lost(driven(seen.devices, seen.loaded), shown.gpus, seen.log),
     )
 
 
@@ -163,6 +164,13 @@ def gpu_of(query: str, line: str) -> SmiGpu:
         bus=row.get("pci.bus_id", ""),
         defect=gpu_defects.defect_of(row),
     )
+
+
+def driven(devices: Sequence[Device], loaded: str) -> list[Device]:
+    """Return the devices that the loaded driver supports: an old card for a display may need an older one."""
+    known = {device: GENERATIONS.get(identify(int(device.id, 16)).generation) for device in devices}
+    branch = (numbers(loaded) or (0,))[0]
+    return [device for device, found in known.items() if not found or not found.newest or branch <= found.newest]
 
 
 def lost(devices: Sequence[Device], shown: Sequence[SmiGpu], log: str) -> tuple[LostGpu, ...]:
