@@ -160,17 +160,17 @@ def test_nodes_and_start_name_a_gpu_that_is_missing(hosts: Hosts) -> None:
 
 def test_inventory_says_how_many_gpus_a_host_has(hosts: Hosts) -> None:
     put_gpus(hosts, "1", there=("1", "2"))
-    text = hosts.inventory.read_text()
-    hosts.inventory.write_text(text.replace("node1 ", "node1 tfctl_gpus_expected=1 "))
-    assert "nvidia-smi" not in hosts("nodes").err
-    hosts.inventory.write_text(f"{text}tfctl_gpus_expected=4\n")
-    said = hosts("nodes").err
+    text, inventory = hosts.inventory.read_text(), hosts.inventory.with_name("expected.ini")
+    inventory.write_text(text.replace("node1 ", "node1 tfctl_gpus_expected=1 "))
+    assert "nvidia-smi" not in hosts.with_inventory(inventory, "nodes").err
+    inventory.write_text(f"{text}tfctl_gpus_expected=4\n")
+    said = hosts.with_inventory(inventory, "nodes").err
     assert (
         "node1: tfctl_gpus_expected is 4, and nvidia-smi shows 1; nvidia-smi does not show the GPU at 0000:02" in said
     )
     assert "node2: tfctl_gpus_expected is 4, and nvidia-smi shows 0" in said
-    hosts.inventory.write_text(f"{text}tfctl_gpus_expected=many\n")
-    done = hosts("nodes")
+    inventory.write_text(f"{text}tfctl_gpus_expected=many\n")
+    done = hosts.with_inventory(inventory, "nodes")
     assert done.code == 3 and "tfctl_gpus_expected" in done.err and "'many' is not a number from 0 up" in done.err
 
 

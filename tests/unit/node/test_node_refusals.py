@@ -287,7 +287,8 @@ def test_a_port_of_a_job_that_has_ended_is_free(tree: Tree) -> None:
 def with_gpu(tree: Tree, users: str = "") -> None:
     program = tree / "usr/bin/nvidia-smi"
     program.write_text(
-        f'#!/bin/sh\ncase $1 in --query-gpu=*) echo "0, {GPU}, 00000000:17:00.0, 81559 MiB, Disabled, NVIDIA H100" ;; '
+        "#!/bin/sh\ncase $1 in --query-gpu=*) "
+        f'echo "0, {GPU}, 00000000:17:00.0, 81559 MiB, Disabled, No, No, [N/A], NVIDIA H100" ;; '
         f'*) echo "{users}" ;; esac\n'
     )
     program.chmod(0o755)
