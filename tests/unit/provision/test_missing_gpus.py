@@ -30,7 +30,8 @@ def smi(*slots: str) -> list[str]:
 
 def lost(shown: list[str], log: str = LOG) -> list[dict[str, str]]:
     gpus = [readings.gpu_of(QUERY, line) for line in shown]
-    return [dict(each) for each in schema.plain(readings.lost([Device(slot, "20b2") for slot in SLOTS], gpus, log))]
+    found = readings.lost([Device(slot, "20b2") for slot in SLOTS], gpus, log)
+    return [{"slot": each.slot, "reason": each.reason} for each in found]
 
 
 def host(*slots: str, failure: str = "No") -> dict[str, Any]:
