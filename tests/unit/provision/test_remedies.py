@@ -16,7 +16,7 @@ SAID = {
     "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 5423 (unattended-upgr)": "package",
     "waiting for lock on /var/run/yum.pid failed: lockfile is held by another process": "another package manager runs",
     "Error! Bad return status for module build on kernel: 6.1.0-18-amd64 (x86_64)": "make.log",
-    "The repository 'http://deb.debian.org/debian bullseye-backports Release' does not have a Release file.": "sources",
+    "The repository 'http://mirror.example/debian bullseye-backports Release' does not have a Release file.": "sources",
     "Failed to update apt cache: E:The following signatures couldn't be verified: NO_PUBKEY A4B46996": "no valid key",
     "Failed to download metadata for repo 'x': Cannot download repomd.xml: All mirrors were tried": "cannot reach its",
     "Depsolve Error occurred: Problem: package nvidia-kmod-open-dkms-3:580.95 requires dkms": "do not have this",
