@@ -38,7 +38,6 @@ FIELDS: tuple[str, ...] = (
     "uuid", "pci.bus_id", "compute_cap", "driver_version", "mig.mode.current", "persistence_mode", *gpu_defects.FIELDS,
     "name",
 )  # fmt: skip
-REJECTED = re.compile(r'Field "([^"]+)" is not a valid field')
 
 
 def look(root: Path = Path("/")) -> dict[str, object] | None:
@@ -50,12 +49,12 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
     devices = [{"slot": device.bus, "id": device.id} for device in found]
     if not devices and not (root / "proc/driver/nvidia/version").exists():
         return None
-    loaded = loaded_version(root)
+    loaded = pci_gpus.loaded_driver(root)
     secure = secure_boot(root)
     answer = smi() if loaded else None
     return {
         "devices": devices,
-        "vgpu": any(device.vgpu for device in found),
+        "vgpu": any(pci_gpus.is_vgpu(root / "sys/bus/pci", device.bus) for device in found),
         "switches": switches,
         "fabric_running": bool(switches) and run(["systemctl", "is-active", "nvidia-fabricmanager"])[0] == 0,
         "loaded": loaded,
@@ -95,20 +94,13 @@ def pci(root: Path) -> tuple[list[pci_gpus.Device], int]:
     return [*pci_gpus.devices(bus)], switches
 
 
-def loaded_version(root: Path) -> str:
-    """Return the version of the driver in the kernel, or ""."""
-    said = first_line(root / "proc/driver/nvidia/version")
-    match = re.search(r"Kernel Module(?: for \S+)?\s+(\d{3}\.\d+(?:\.\d+)?)", said)
-    return match[1] if match else first_line(root / "sys/module/nvidia/version")
-
-
 def smi() -> dict[str, Any]:
     """Return the exit code and the output of nvidia-smi, and which fields it was asked for: all that it knows."""
     fields = FIELDS
     while True:
         query = ",".join(fields)
         code, said = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"])
-        rejected = REJECTED.search(said)
+        rejected = pci_gpus.REJECTED.search(said)
         if rejected is None or rejected[1] not in fields:
             return {"query": query, "code": code, "said": said}
         fields = tuple(field for field in fields if field != rejected[1])

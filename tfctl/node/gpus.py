@@ -25,7 +25,6 @@ CARD_FIELDS: tuple[str, ...] = (
 )  # fmt: skip
 #: The kinds of fields that old drivers do not have.
 _OPTIONAL = ("mig.", "remapped_rows.", "retired_pages.")
-_REJECTED = re.compile(r'Field "([^"]+)" is not a valid field')
 USERS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
 #: nvidia-smi reports a field that the card does not have as [N/A]. One that it does not know, it rejects: old drivers
 #: lack fields that are not asked for here.
@@ -115,7 +114,7 @@ def look(system: System) -> Seen:
     on_bus = [device.bus for device in pci_gpus.devices(system.at("/sys/bus/pci"))]
     try:
         cards = _cards(system)
-        driver = loaded_driver(system)
+        driver = pci_gpus.loaded_driver(system.at("/")) or None
         devices = tuple(device._replace(driver=driver) for device in _devices(system, cards))
         return Seen(devices, None, len(cards), _missing(system, on_bus, cards))
     except GpuFault as fault:
@@ -137,16 +136,6 @@ def cards(system: System) -> tuple[Card, ...]:
     except GpuFault:
         return ()
     return tuple(_settings(cells, layouts.get(cells["uuid"], ())) for cells in found)
-
-
-def loaded_driver(system: System) -> str | None:
-    """Return the version of the driver in the kernel, or None."""
-    try:
-        said = system.at("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return None
-    match = re.search(r"Kernel Module(?: for \S+)?\s+(\d{3}\.\d+(?:\.\d+)?)", said)
-    return match.group(1) if match else None
 
 
 def _missing(system: System, on_bus: Sequence[str], cards: Sequence[ListedGpu]) -> tuple[MissingGpu, ...]:
@@ -223,7 +212,7 @@ def ask_cards(system: System, fields: tuple[str, ...]) -> tuple[tuple[str, ...],
     GpuFault."""
     status, text = ask(system, cards_query(fields))
     for _ in _OPTIONAL:  # it rejects one field at a time; those of one kind came with the same driver
-        rejected = _REJECTED.search(text)
+        rejected = pci_gpus.REJECTED.search(text)
         if rejected and rejected.group(1).startswith(_OPTIONAL):
             kind = rejected.group(1).partition(".")[0]
             fields = tuple(field for field in fields if field.partition(".")[0] != kind)

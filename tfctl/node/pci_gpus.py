@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs on the PCI bus of a host, and what the kernel's log says of one that nvidia-smi does not show.
+"""What the kernel knows of a host's NVIDIA GPUs: those on the PCI bus, their driver, and what its log says of them.
 
 plugins/module_utils/pci_gpus.py is a link to this file, which therefore imports nothing of tfctl.
 """
@@ -16,17 +16,18 @@ _COMPLAINT = re.compile(r"Xid|fallen off the bus|RmInitAdapter|rm_init_adapter|n
 #: Arguments of journalctl for all that may be such a line, of this boot.
 LOG = ("--dmesg", "--boot", "--output=cat", "--no-pager", "--lines=1000", "--grep=NVRM|nvidia|AER")
 _NVIDIA = "0x10de"
+#: What nvidia-smi says of a field of --query-gpu that it does not know; it names one at a time.
+REJECTED = re.compile(r'Field "([^"]+)" is not a valid field')
 
 
 class Device(NamedTuple):
     """A display controller of NVIDIA (PCI class 03: VGA, or 3D as on most compute cards).
 
-    ``bus``: its address, such as 0000:0a:00.0. ``id``: four hexadecimal digits. ``vgpu``: whether a hypervisor made it.
+    ``bus``: its address, such as 0000:0a:00.0. ``id``: four hexadecimal digits.
     """
 
     bus: str
     id: str
-    vgpu: bool
 
 
 def devices(sys_bus_pci: Path) -> Iterator[Device]:
@@ -41,15 +42,30 @@ def devices(sys_bus_pci: Path) -> Iterator[Device]:
         except OSError:
             continue
         if vendor == _NVIDIA and kind[:4] == "0x03" and not lent:
-            yield Device(path.name, product[2:].rjust(4, "0"), _is_vgpu(path / "config"))
+            yield Device(path.name, product[2:].rjust(4, "0"))
 
 
-def _is_vgpu(config: Path) -> bool:
+def loaded_driver(root: Path) -> str:
+    """Return the version of the driver in the kernel, or "". ``root``: of the file tree."""
+    for place, shape in (
+        ("proc/driver/nvidia/version", r"Kernel Module(?: for \S+)?\s+(\d{3}\.\d+(?:\.\d+)?)"),
+        ("sys/module/nvidia/version", r"(\S.*)"),
+    ):
+        try:
+            match = re.search(shape, (root / place).read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            continue
+        if match:
+            return match.group(1)
+    return ""
+
+
+def is_vgpu(sys_bus_pci: Path, bus: str) -> bool:
     """Return whether a device has the capability of NVIDIA's virtual GPUs: a vendor-specific one (ID 9) that begins
-    with "VF" (NVIDIA/k8s-device-plugin, internal/vgpu). ``config``: its configuration space, which root can read.
+    with "VF" (NVIDIA/k8s-device-plugin, internal/vgpu). Only root can read a device's configuration space.
     """
     try:
-        space = config.read_bytes()
+        space = (sys_bus_pci / "devices" / bus / "config").read_bytes()
     except OSError:
         return False
     place, left = (space[0x34] if len(space) > 0x34 else 0), 48
