@@ -60,7 +60,7 @@ class AptTree:
         self._status.write_text("\n".join(_installed(name, "1", needs, name == held) for name, _, needs in split))
 
     def simulate(self, packages: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Simulate an installation with the options of tfctl_transaction."""
+        """Simulate an installation with the options of transaction."""
         options = ("-q", "-s", "--ignore-hold", "--no-install-recommends", "--allow-downgrades")
         return self.run("apt-get", *options, "install", *packages)
 

@@ -35,7 +35,7 @@ METAPACKAGES = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic", 
 
 
 def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]:
-    """Return the facts that tfctl_gpu_facts would report of a host in gpu_hosts.yaml."""
+    """Return the facts that gpu_facts would report of a host in gpu_hosts.yaml."""
     seen = dict(seen)
     release = seen.pop("kernel", KERNEL["release"])
     driver = bool(seen.get("loaded") or seen.get("version"))
@@ -52,7 +52,7 @@ def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]
     ids = [int(str(each), 16) for each in seen.pop("devices", [])]
     devices = [{"slot": "", "id": f"{each:04x}"} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}
-    assert set(seen) <= set(GPU), "tfctl_gpu_facts reports no such fact"
+    assert set(seen) <= set(GPU), "gpu_facts reports no such fact"
     ready = {"modprobe": driver, "at_boot": driver, "fabric_running": bool(seen.get("fabric_manager"))}
     return {**copy.deepcopy(GPU), **ready, "devices": devices, "kernel": kernel, "smi": smi, **seen}
 

@@ -1,4 +1,4 @@
-"""tfctl_library loads a library as a job would, and compares the version that it reports."""
+"""The module library loads a library as a job would, and compares the version that it reports."""
 
 from __future__ import annotations
 

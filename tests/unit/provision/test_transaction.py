@@ -1,4 +1,4 @@
-"""tfctl_transaction simulates an installation, refuses what it must not do, and derives what remains to be done."""
+"""The module transaction simulates an installation, refuses what it must not do, and derives what remains to be done."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_transaction_refuses_to_change_a_package_that_somebody_else_put_on_hold(
     assert refused.value.fault["remedy"] == "unhold libcuda1, then provision again"
 
 
-#: What apt-get prints, and dpkg-query with the format of tfctl_receipts.
+#: What apt-get prints, and dpkg-query with the format of receipts.
 APT = """Reading package lists...
 The following held packages will be changed:
   libcudnn8

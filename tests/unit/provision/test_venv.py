@@ -1,4 +1,4 @@
-"""tfctl_environment builds an environment with uv from wheels that the test creates, and notices changes to it."""
+"""The module environment builds an environment with uv from wheels that the test creates, and notices changes to it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stored(wheel: Path, store: Path) -> dict[str, str]:
-    """Put a wheel into the store, as the module tfctl_store does, and return its name and hash."""
+    """Put a wheel into the store, as the module store does, and return its name and hash."""
     store.mkdir(exist_ok=True)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     shutil.copy(wheel, store / digest)

@@ -141,7 +141,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class UnchangedGpuFacts:
-    """The facts about NVIDIA on a host that the module tfctl_gpu_facts returns in this form.
+    """The facts about NVIDIA on a host that the module gpu_facts returns in this form.
 
     ``vgpu``: whether a hypervisor made one of the devices. ``switches``: the number of NVSwitches. ``loaded``: the
     version of the driver in the kernel. ``processes`` have a GPU open.

@@ -8,7 +8,7 @@ from tfctl.provision.decide.cards import numbers
 from tfctl.provision.decide.gpu_host import GpuHost
 
 FLAVOUR = re.compile(r"^\d[\d.]*-\d+-[a-z][\w-]*$")  # a kernel of Ubuntu's: 5.15.0-91-generic
-UBUNTUS_KEY, DKMS_KEY = "/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"  # MOK_KEYS in tfctl_gpu_facts.py
+UBUNTUS_KEY, DKMS_KEY = "/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"  # MOK_KEYS in gpu_facts.py
 
 
 def headers(host: GpuHost) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class SeenSmi:
 
 @dataclass(frozen=True)
 class SeenGpu(UnchangedGpuFacts):
-    """What the module tfctl_gpu_facts returns.
+    """What the module gpu_facts returns.
 
     ``smi``: None if nvidia-smi was not asked. ``packages``: the fields of NvidiaPackage. ``holds``: the versions of the
     driver's packages that tfctl put on hold. ``installer``: the version of what NVIDIA's own installer has installed,
@@ -117,7 +117,7 @@ def driver_state(seen: schema.Plain) -> DriverState:
 
 
 def gpu_facts(seen: SeenGpu) -> GpuFacts:
-    """Return the answer of tfctl_gpu_facts as GpuFacts."""
+    """Return the answer of gpu_facts as GpuFacts."""
     direct = {each.name: getattr(seen, each.name) for each in fields(UnchangedGpuFacts)}
     shown = smi(seen.smi)
     installed = [NvidiaPackage(*row) for row in seen.packages]
