@@ -1,4 +1,4 @@
-"""The module transaction simulates an installation, refuses what it must not do, and derives what remains to be done."""
+"""transaction.py simulates an installation, refuses what it must not do, and derives what remains to be done."""
 
 from __future__ import annotations
 
