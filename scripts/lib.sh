@@ -55,7 +55,7 @@ programs() {
 
 # Install what the tests need beside the Python packages of requirements/dev.txt.
 test_programs() {
-    programs 'python=python3 python3-venv' systemd-analyze=systemd apt-get=apt git=git make=make pgrep=procps \
+    programs 'python=python3 python3-venv' 'cc=gcc libc6-dev' systemd-analyze=systemd apt-get=apt git=git make=make pgrep=procps \
         ssh=openssh-client ssh-agent=openssh-client ssh-keyscan=openssh-client \
         /usr/share/keyrings/debian-archive-bookworm-stable.gpg=debian-archive-keyring
 }

@@ -1,14 +1,14 @@
 """Record how fast a task trains: steps, examples, seconds, the first step and the wait for input, as JSON lines.
 
-A line has the totals since `fit` began, so the last one says everything:
+A line has the totals of one `fit`, and is overwritten while that runs:
 
-    {"time": 1764000123.4, "began": 1764000100.0, "steps": 400, "examples": 12800, "seconds": 23.4,
-     "first_step": 6.1, "first_steps": 1, "input_wait": 0.8, "evaluation": 2.5}
+    {"time": 1764000123.4, "began": 1764000100.0, "steps": 400, "total": 2000, "epoch": 2, "examples": 12800,
+     "seconds": 23.4, "first_step": 6.1, "first_steps": 1, "input_wait": 0.8, "evaluation": 2.5}
 
-``time`` and ``began`` are in epoch seconds, the rest in seconds since ``began``. ``first_step`` is the time until the
-first ``first_steps`` steps were done, which includes the compilation. ``input_wait`` is the time that steps have waited
-for their batches, ``evaluation`` the time that the validation between steps has taken. Unknown values are null. Lines
-become rarer while the task runs, so that the file stays small.
+``time`` and ``began`` are in epoch seconds, the rest in seconds since ``began``. ``total`` is how many steps `fit` will
+have made. ``first_step`` is the time until the first ``first_steps`` steps were done, which includes the compilation.
+``input_wait`` is the time that steps have waited for their batches, ``evaluation`` the time that the validation between
+steps has taken. Unknown values are null.
 """
 
 import collections
@@ -23,8 +23,8 @@ from tfctl_runtime import _task
 #: Where tfctl keeps the directories of tasks (tfctl.node.names.JOBS).
 _JOBS = "/var/lib/tfctl/jobs"
 _NAME = "timings.jsonl"
-#: The first lines are this far apart (s), later ones by this part of the time since `fit` began.
-_EVERY_S, _EVERY_PART = 1.0, 0.02
+#: How often (s) the line is overwritten, and its length: it is filled with spaces.
+_EVERY_S, _LENGTH = 1.0, 400
 
 #: The datasets that shard() and dataset() have returned. One of them is that of `fit`, another may be for validation.
 sources: "List[Source]" = []
@@ -71,12 +71,20 @@ class Source:
 
 
 class Timings:
-    """The totals of one `fit`. ``examples``: in each step, if known. ``write``: takes a line."""
+    """The totals of one `fit`. ``examples``: in each step, if known. ``write``: takes the line.
+
+    ``epochs``: how many there are; ``epoch``: the number of the present one, from 1; ``epoch_steps``: how many steps
+    each has, if known.
+    """
 
     def __init__(
         self, examples: Optional[int], write: Callable[[str], Any], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.examples = examples
+        self.epochs: Optional[int] = None
+        self.epoch: Optional[int] = None
+        self.epoch_steps: Optional[int] = None
+        self._first_epoch: Optional[int] = None
         self._write, self._clock = write, clock
         self._began, self._began_at = clock(), time.time()
         self._steps = self._first_steps = 0
@@ -97,6 +105,12 @@ class Timings:
             self._wait = None if wait is None else self._wait + wait
         if now >= self._due:
             self._say(now)
+
+    def begins(self, epoch: int) -> None:
+        """Begin an epoch, from 1."""
+        self.epoch = epoch
+        if self._first_epoch is None:  # `fit` may go on where an earlier one has ended
+            self._first_epoch = epoch
 
     def counted(self, steps: int) -> None:
         """Count steps of which only their number is known, and not when the first one ended."""
@@ -121,11 +135,16 @@ class Timings:
 
     def _say(self, now: float) -> None:
         seconds = now - self._began
-        self._due = now + max(_EVERY_S, _EVERY_PART * seconds)
+        self._due = now + _EVERY_S
+        total = None
+        if self.epochs and self.epoch_steps:
+            total = (self.epochs - (self._first_epoch or 1) + 1) * self.epoch_steps
         line = {
             "time": round(time.time(), 3),
             "began": round(self._began_at, 3),
             "steps": self._steps,
+            "total": total,
+            "epoch": self.epoch,
             "examples": None if self.examples is None else self._steps * self.examples,
             "seconds": round(seconds, 4),
             "first_step": None if self._first is None else round(self._first, 4),
@@ -133,7 +152,7 @@ class Timings:
             "input_wait": None if self._wait is None else round(self._wait, 4),
             "evaluation": round(self._evaluation, 4),
         }
-        self._write(json.dumps(line) + "\n")
+        self._write(json.dumps(line).ljust(_LENGTH - 1) + "\n")
 
 
 def path() -> Optional[str]:
@@ -196,17 +215,25 @@ def _epoch_timings(keras: Any, size: Optional[int], task: _task.Task) -> Any:
             super().__init__()
             self._timings: Optional[Timings] = None
             self._file: Optional[int] = None
+            self._line_at = 0
 
         def on_train_begin(self, *_: Any) -> None:
             where = path()
             if where is None:
                 return
             try:
-                self._file = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+                self._file = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._line_at = os.lseek(self._file, 0, os.SEEK_END)
             except OSError:
                 return
             self._timings = Timings(_agreed(size, task), self._put)
+            self._timings.epochs = self.params.get("epochs")
             _reset(noting=True)
+
+        def on_epoch_begin(self, epoch: int, *_: Any) -> None:
+            if self._timings is not None:
+                self._timings.begins(epoch + 1)
+                self._timings.epoch_steps = self.params.get("steps")
 
         def on_epoch_end(self, *_: Any) -> None:
             steps = self.params.get("steps")
@@ -234,7 +261,7 @@ def _epoch_timings(keras: Any, size: Optional[int], task: _task.Task) -> Any:
             # A full disk does not end the training.
             with contextlib.suppress(OSError):
                 if self._file is not None:
-                    os.write(self._file, line.encode())
+                    os.pwrite(self._file, line.encode(), self._line_at)
 
     return EpochTimings
 

@@ -17,6 +17,7 @@ _TITLES = {
     "Policy": "Policy",
     "NotifySpec": "Notify",
     "CodeSpec": "Code",
+    "ProgressSpec": "Progress",
 }
 #: What the manual says in a paragraph of its own.
 _MEANINGS = {
@@ -26,6 +27,8 @@ _MEANINGS = {
         "CodeSpec",
         "path",
     ): "The directory to send to the hosts, relative to the job file. A string instead of the object means this key",
+    ("ProgressSpec", "pattern"): "The name of a format, or a regular expression with named groups",
+    ("ProgressSpec", "total"): "How many steps the job makes; without the group step, how many epochs",
     ("CodeSpec", "include"): "Files in it to send in any case, by their relative paths",
 }
 _TYPES = {"object": "mapping", "array": "list"}

@@ -1,7 +1,8 @@
 """The guard of a job on a tree, or its session as root: `fake_guard.py TREE ACCOUNT run|root JOB`.
 
 The hosts have invented addresses, and all of them are this machine: the network here leads there, unless the tree has a
-file `cut-off`. The tree shows the cgroup of the process as the kernel would.
+file `cut-off`. The guard keeps samples if the tree has a file `samples`. The tree shows the cgroup of the process as
+the kernel would.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ enter_cgroup(tree, f"tfctlguard-{job}.service" if verb == "run" else f"tfctlguar
 if verb == "root":
     from tfctl.node.guard_session import main
 else:
+    from tfctl.node.guard import sampling
     from tfctl.node.guard.__main__ import main
 
+    if not Path(tree, "samples").exists():  # few tests need samples, for which the fake journalctl looks all the time
+        sampling.BEGIN_S = 1e6
     limit = (Manager(tree).file(f"tfctlguard-{job}.service") or {}).get("LimitNOFILE")
     if limit is not None:  # as systemd sets it, and no higher than this machine allows
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -395,6 +395,21 @@ def make_plan(
     }  # fmt: skip
 
 
+def guarded(attempt: int = 1, run: str = RUN, **guard: Any) -> dict[str, Any]:
+    """Return the plan of a job that has a guard and one host."""
+    plan = make_plan(make_task(attempt=attempt, run=run), attempt=attempt, run=run)
+    recorded = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": RUN, "lease": 600, "max_attempts": 2}
+    plan["record"]["guard"] = {**recorded, "number": attempt, **guard}
+    return {**plan, "guard": {"key": "a" * 64}}
+
+
+def as_guard(tree: Tree, verb: str, unit: str = names.guard_service("digits"), **arguments: Any) -> Session:
+    """Open a session with the node part over the socket of the guard. ``unit``: that of the process that does so."""
+    session = Session(str(HERE / "fake_guard_client.py"), str(tree.path), unit, "digits")
+    session.say(request(verb, job="digits", **arguments))
+    return session
+
+
 def tarball(files: Mapping[str, str] | None = None, *members: tarfile.TarInfo) -> bytes:
     """Return a tar.gz of these files (executable if they begin with #!) and of members without content."""
     buffer = io.BytesIO()

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.cases import FUZZER, Cases
-from tfctl.model.progress import FORMATS
+from tfctl.node.progress import FORMATS
 from tfctl.report import pace
 from tfctl.report.figures import task_figures, throughput
 

@@ -35,6 +35,7 @@ def value(kind: Any, draw: Random, depth: int = 0) -> Any:
         int: [0, 1, 5, 2222, 10**14, -3],
         float: [0, 1.5, 1.7e9, 9.9e10],
         bool: [True, False],
+        codec.Figure: [0, -1.5, 1e300],
     }
     if kind in simple:
         return draw.choice(simple[kind])

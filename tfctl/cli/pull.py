@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +11,7 @@ import typer
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say, say_error
+from tfctl.cli.live_line import LiveLine
 from tfctl.cli.which import job_name, open_fleet
 from tfctl.errors import NotFound, TfctlError, UsageError, first_of, of_hosts
 from tfctl.wording import counted
@@ -62,7 +61,7 @@ def pull(
             raise _about_directory(unknown, words or []) from None
         errors += of_hosts(silent, now.hosts)
         numbers = sorted({now.attempt, *(event.attempt for event in happened)})
-        with Destination(folder or Path(f"{name}-results"), name) as destination, _Line() as line:
+        with Destination(folder or Path(f"{name}-results"), name) as destination, PullLine() as line:
             try:
                 runs = {now.run}
                 for attempt in job_pull.attempts(fleet, name, numbers):
@@ -136,40 +135,19 @@ def _about_directory(error: NotFound, words: list[str]) -> NotFound:
     return NotFound(error.message, f"{error.remedy}; for the directory {words[0]}, write ./{words[0]}")
 
 
-class _Line:
-    """Shows on a terminal how far the pull is, in one line at the bottom. A context manager that removes the line."""
+class PullLine(LiveLine):
+    """Shows how far the pull is."""
 
     def __init__(self) -> None:
-        self._visible = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        super().__init__()
         self._began = time.monotonic()
         self._shown = 0.0
 
-    def __enter__(self) -> _Line:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.clear()
-
     def take(self, progress: PullProgress) -> None:
         if progress.files == progress.all_files or time.monotonic() - self._shown >= _EVERY_S:
+            self._shown = time.monotonic()
             rate = progress.bytes / max(0.1, time.monotonic() - self._began)
             self.show(
                 f"{progress.files} of {counted(progress.all_files, 'file')}, "
                 f"{size(progress.bytes)} of {size(progress.all_bytes)}, {size(int(rate))}/s"
             )
-
-    def show(self, line: str) -> None:
-        self._shown = time.monotonic()
-        if self._visible:
-            sys.stderr.write(f"\r\033[K{line}")
-            sys.stderr.flush()
-
-    def say(self, message: str) -> None:
-        """Write a message in place of the line."""
-        self.clear()
-        say(message)
-
-    def clear(self) -> None:
-        if self._visible:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()

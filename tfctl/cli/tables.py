@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tfctl.cli.objects import PlaceObject
     from tfctl.jobs.events import Event
     from tfctl.jobs.past import PastJob
+    from tfctl.jobs.progress import Progress
     from tfctl.jobs.state import JobState, TaskState
     from tfctl.node.wire import JobStateName, TaskStateName
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 #: A task that has printed nothing for longer (s) may be frozen.
 QUIET_S = 60.0
 #: What JSON can hold.
-Value = str | int | float | bool | list[str] | None
+Value = str | int | float | bool | list[str] | dict[str, int | float | None] | None
 
 
 class Column(Generic[T]):
@@ -74,13 +75,46 @@ def job_text(state: JobState) -> str:
     record = state.record
     head = f"{state.job}  attempt {state.attempt}  {cell(record.strategy)}  {cell(record.stack)}  "
     reason = [f"  {unmarked(plain(state.reason))}"] if state.reason else []
+    far = [f"  {progress_text(state.progress)}"] if state.progress else []
     left = [f"  {plain(_remaining(state))}"] if state.remaining else []
-    return "\n".join([head + text.state_word(state.state), *reason, *left, TASKS.text(state.by_attention())])
+    return "\n".join([head + text.state_word(state.state), *reason, *far, *left, TASKS.text(state.by_attention())])
 
 
 def job_json(state: JobState) -> JobObject:
     """Return the object that `status -o json` prints, and that `list -o json` prints for each job."""
     return cast("JobObject", {**JOBS.json([state])[0], "tasks": TASKS.json(state.tasks)})
+
+
+def progress_text(progress: Progress) -> str:
+    """Return how far a job is, such as ``step 1,200 of 6,000, epoch 2, 20 %, 512 examples/s, 4 min left``."""
+    total = f" of {progress.total:,}" if progress.total is not None else ""
+    parts = [
+        f"step {progress.step:,}{total}" if progress.step is not None else "",
+        f"epoch {progress.epoch}" if progress.epoch is not None else "",
+        f"{progress.percent:.0f} %" if progress.percent is not None else "",
+        f"{text.figure(progress.rate)} examples/s" if progress.rate is not None else "",
+        f"{text.duration(progress.left)} left" if progress.left is not None else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _progress_json(job: JobState | PastJob) -> dict[str, int | float | None] | None:
+    found = job.progress
+    if found is None:
+        return None
+    return {
+        "step": found.step, "total": found.total, "epoch": found.epoch, "percent": found.percent, "rate": found.rate,
+        "left_s": found.left,
+    }  # fmt: skip
+
+
+def _brief_progress(job: JobState | PastJob) -> str:
+    found = job.progress
+    if found is None or job.ended:
+        return ""
+    if found.percent is None:
+        return f"step {found.step:,}" if found.step is not None else ""
+    return f"{found.percent:.0f} %" + (f", {text.duration(found.left)} left" if found.left is not None else "")
 
 
 def events_json(events: Iterable[Event]) -> list[EventObject]:
@@ -201,6 +235,22 @@ TASKS: Table[TaskState] = Table(
 )  # fmt: skip
 
 
+class ProgressObject(TypedDict):
+    """How far a job is, by the slowest of the tasks that decide it. Unknown values are null.
+
+    ``step``: how many steps it has made; ``total``: of how many. ``epoch``: the number of the present one, from 1.
+    ``percent``: of the steps or epochs. ``rate``: examples per second of the whole job. ``left_s``: how many seconds
+    are left at the pace of the last ten minutes.
+    """
+
+    step: int | None
+    total: int | None
+    epoch: int | None
+    percent: float | None
+    rate: float | None
+    left_s: float | None
+
+
 class JobObject(TypedDict):
     """One attempt of a job.
 
@@ -208,6 +258,7 @@ class JobObject(TypedDict):
     run under its name, that are alive although the job has ended. ``inventory``: the path of the inventory on the
     machine that started the job. ``started``, ``finished``: RFC 3339, in UTC, or null. ``reason``: why the job is in
     this state, or an empty string. ``culprit``: the task that made it fail, such as ``worker/3``, or null.
+    ``progress``: how far it is, or null if nothing is known.
     """
 
     job: str
@@ -221,6 +272,7 @@ class JobObject(TypedDict):
     finished: str | None
     reason: str
     culprit: str | None
+    progress: ProgressObject | None
     tasks: list[TaskObject]
 
 
@@ -229,6 +281,7 @@ JOBS: Table[JobState | PastJob] = Table(
     Column("ATTEMPT", lambda job: str(job.attempt), attempt=lambda job: job.attempt),
     Column("", str, run=lambda job: job.run),
     Column("STATE", _job_state, coloured=True, state=lambda job: job.state, alive=lambda job: job.left),
+    Column("PROGRESS", _brief_progress, if_needed=True, progress=_progress_json),
     Column("STRATEGY", lambda job: job.strategy, strategy=lambda job: job.strategy),
     Column("TASKS", lambda job: str(job.task_count)),
     Column("HOSTS", lambda job: str(job.host_count)),

@@ -99,6 +99,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
+def figure(value: float) -> str:
+    """Return a number with three significant digits, or as an integer if it has more before its point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def clock(moment: float | None) -> str:
     """Return the local time of day, with the date if it is not today."""
     if moment is None:

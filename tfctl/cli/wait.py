@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, OutputFormat, OutputOption, say
+from tfctl.cli.live_line import LiveLine
 from tfctl.cli.text import lasted, print_json
 from tfctl.cli.times import limit, seconds
 from tfctl.cli.which import open_job
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _CODES: dict[JobStateName, Exit] = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
 
+#: The width of the bar, and how often (s) a line says how far a job is where there is no terminal.
+_BAR, _EVERY_S = 20, 60.0
 #: The lines of the task that made a job fail which are printed.
 _LAST_LINES = 10
 #: How long (s) the end of a wait may be delayed by a journald that is slow to write the last lines.
@@ -96,12 +100,18 @@ def until_ended(
     from tfctl.jobs.wait import HOST_TIMEOUT_S, wait
 
     seen: deque[JobState] = deque(maxlen=1)
-    with reporting_the_outcome(seen):
+    with reporting_the_outcome(seen), ProgressLine() as line:
         if follow:
             ended = _followed(fleet, job, attempt, timeout, seen, alive)
         else:
             silent = HOST_TIMEOUT_S if host_timeout is None else host_timeout
-            ended = wait(fleet, job, attempt, say, timeout, silent, watch=seen.append, alive=alive)
+
+            def watch(state: JobState) -> None:
+                seen.append(state)
+                line.take(state)
+
+            ended = wait(fleet, job, attempt, line.say, timeout, silent, watch=watch, alive=alive)
+            line.clear()
         culprit = ended.culprit
         lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
     if as_json:
@@ -115,6 +125,30 @@ def until_ended(
         say(Lines(heading, *(f"  {line}" for line in last)))
     say(sentence(ended))
     return exit_code(ended)
+
+
+class ProgressLine(LiveLine):
+    """Shows how far a job is: a bar on a terminal, a line a minute elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said = time.monotonic()
+
+    def take(self, state: JobState) -> None:
+        """Show the progress of a job, if anything is known."""
+        from tfctl.cli.tables import progress_text
+
+        progress = state.progress
+        if progress is None or state.ended:
+            self.clear()
+            return
+        known = progress_text(progress)
+        if self.visible:
+            filled = round(_BAR * (progress.percent or 0.0) / 100)
+            self.show(f"[{'=' * filled}{' ' * (_BAR - filled)}] {known}" if progress.percent is not None else known)
+        elif time.monotonic() - self._said >= _EVERY_S:
+            self._said = time.monotonic()
+            say(f"{state.job}: {known}")
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Answers:
         #: From when on (time.monotonic) answers can be expected.
         self.since = float("inf")
         self._fleet = fleet
-        self._request = wire.ShowRequest(job, attempt, follow=True, later=True, brief=True)
+        self._request = wire.ShowRequest(job, attempt, follow=True, later=True, brief=True, samples=True)
         self._followed = set(followed)
         #: The hosts that have a thread.
         self._started: set[str] = set()

@@ -24,7 +24,7 @@ from tfctl.jobs.journal import HostJournal, Item, Line, Query
 from tfctl.jobs.state import JobState, absent, not_in_inventory
 from tfctl.jobs.thread_pool import call_for_each
 from tfctl.model.host import Host
-from tfctl.model.regex import compiled
+from tfctl.node.regex import compiled
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session
 

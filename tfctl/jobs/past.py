@@ -28,6 +28,7 @@ class PastJob:
     inventory: str = ""
     reason: str = ""
     culprit: None = None
+    progress: None = None
 
 
 def merged(answers: Mapping[str, Sequence[wire.Summary]]) -> tuple[list[PastJob], list[str]]:

@@ -55,7 +55,7 @@ def ask(
 def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[TfctlError]]:
     """Return every job, or that one, the last started first, and the errors of silent hosts. Raises as `ask`."""
     if job is not None:
-        return _asked(fleet, wire.ShowRequest(job))
+        return _asked(fleet, wire.ShowRequest(job, samples=True))
     listed, errors = overview(fleet)
     whole = {each.job: each for each in _in_full(fleet, [each.job for each in listed if isinstance(each, PastJob)])}
     states = [each if isinstance(each, JobState) else whole.get(each.job) for each in listed]
@@ -68,7 +68,7 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
     The hosts answer with summaries, so that many past jobs cost little. ``lines``: also ask for the ages of last lines.
     Raises as `ask`.
     """
-    answers, errors = ask(fleet, wire.ShowRequest(lines=lines, summaries=True), wire.Shown)
+    answers, errors = ask(fleet, wire.ShowRequest(lines=lines, summaries=True, samples=True), wire.Shown)
     offsets = fleet.clock_offsets
     wrong = any(clocks.ahead(offsets, host) for host in answers)
     over, open_ = past.merged(
@@ -132,7 +132,7 @@ def about_run(fleet: Fleet, job: JobState, hosts: Collection[str]) -> dict[str, 
     """
     chosen = [host for host in fleet.hosts if host.name in hosts]
     try:
-        return ask(fleet, wire.ShowRequest(job.job, job.attempt), wire.Shown, chosen)[0]
+        return ask(fleet, wire.ShowRequest(job.job, job.attempt, samples=True), wire.Shown, chosen)[0]
     except TfctlError:
         return dict.fromkeys(hosts)
 
@@ -146,7 +146,7 @@ def tell_head(fleet: Fleet, job: JobState) -> None:
 
 
 def _one(fleet: Fleet, job: str, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
-    states, errors = _asked(fleet, wire.ShowRequest(job, lines=lines))
+    states, errors = _asked(fleet, wire.ShowRequest(job, lines=lines, samples=True))
     if not states:
         raise state.unknown(job, errors)
     return states[0], errors
@@ -172,7 +172,7 @@ def _in_full(fleet: Fleet, names: Sequence[str]) -> list[JobState]:
     """Return these jobs with their tasks. Ask for a few at a time: the length of an answer is limited."""
     states: list[JobState] = []
     for first in range(0, len(names), _AT_ONCE):
-        answers, _ = ask(fleet, wire.ShowRequest(jobs=tuple(names[first : first + _AT_ONCE])), wire.Shown)
+        answers, _ = ask(fleet, wire.ShowRequest(jobs=tuple(names[first : first + _AT_ONCE]), samples=True), wire.Shown)
         states += _states(fleet, answers)
     return states
 

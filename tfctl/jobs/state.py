@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfctl.errors import NotFound, TfctlError, of_exit, together
-from tfctl.jobs import clocks
+from tfctl.jobs import clocks, progress
+from tfctl.jobs.progress import Progress
 from tfctl.node import judge, wire
 from tfctl.node.judge import ALIVE, ENDED
 from tfctl.node.names import task as task_name
@@ -143,6 +144,11 @@ class JobState:
     def remaining(self) -> tuple[TaskState, ...]:
         """The tasks that are alive although the job has ended or another run is its latest."""
         return (*(task for task in self.tasks if self.ended and task.alive), *self.others)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the job is, as far as its hosts know."""
+        return progress.of_tasks(self.record, self.statuses, ended=self.ended)
 
     @property
     def run(self) -> str:

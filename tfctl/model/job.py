@@ -22,7 +22,8 @@ class Layout:
     file of variables, which the slots have. ``policy`` is the job file's; ``rules`` has what the strategy adds to it.
     ``others`` are the inventory's hosts that have no task. ``local``: each host has an output directory of its own.
     ``notes`` are for the user. ``requirements`` is the local file with the packages that the job needs besides its
-    stack, or None. ``progress``: how to read progress from what tasks print, or None.
+    stack, or None. ``progress``: how to read progress from what tasks print, or None; ``progress_total``: how many
+    steps, or epochs, the job has.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Layout:
     local: bool = False
     requirements: Path | None = None
     progress: str | None = None
+    progress_total: int | None = None
 
     @property
     def hosts(self) -> tuple[Host, ...]:

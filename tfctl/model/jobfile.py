@@ -27,7 +27,7 @@ from tfctl.model.values import (
     Memory,
     Output,
     Ports,
-    Progress,
+    ProgressPattern,
     Seconds,
     StackName,
     Url,
@@ -118,6 +118,19 @@ class NotifySpec(_Model):
         return self
 
 
+class ProgressSpec(_Model):
+    """How to read progress from what the tasks print. A bare string means ``pattern``, which may also be the name of a
+    format. ``total``: how many steps the whole job makes or, if the pattern has no step, how many epochs."""
+
+    pattern: ProgressPattern
+    total: int | None = Field(default=None, ge=1, le=10**12)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_pattern(cls, value: Any) -> Any:
+        return value if isinstance(value, dict | ProgressSpec) else {"pattern": value}
+
+
 class Policy(_Model):
     """When the job is done, how the rest is then cleaned up, and what a failed task causes. Durations in seconds.
 
@@ -162,7 +175,7 @@ class JobFile(_Model):
     roles: dict[str, RoleSpec] = Field(min_length=1)
     environment: Literal["cloud"] | None = None
     launcher: Literal["gloo", "mpi"] | None = None
-    progress: Progress | None = None
+    progress: ProgressSpec | None = None
     policy: Policy = Policy()
 
     @field_validator("name")

@@ -28,6 +28,7 @@ def job_schema() -> Schema:
     for name, section in (("RoleSpec", "Roles"), ("Limits", "Limits"), ("Policy", "Policy")):
         _describe(definitions[name]["properties"], re.split(rf"\n##+ {section}\n", page)[1])
     _shorten(definitions, "CodeSpec", {"type": "string"})
+    _shorten(definitions, "ProgressSpec", definitions["ProgressSpec"]["properties"]["pattern"])
     _shorten(definitions, "RoleSpec", {"type": "integer", "minimum": 1, "maximum": 10_000})
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from tfctl.errors import BadFile
 from tfctl.model.host import Host, Inventory
-from tfctl.model.regex import compiled
+from tfctl.node.regex import compiled
 
 _PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<first>-?\d+)?(?P<range>[:-])?(?P<last>-?\d+)?\])?")
 

@@ -72,6 +72,7 @@ def record(job: Job, code: str = "") -> wire.Record:
         leaves=rules.leaves,
         guard=_guard(job) if job.guard_key else None,
         progress=layout.progress,
+        progress_total=layout.progress_total,
     )
 
 

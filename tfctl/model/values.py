@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
 from tfctl.model.ports import port_range
-from tfctl.model.progress import progress
 from tfctl.model.text import (
     PLACEHOLDERS,
     PLACEHOLDERS_OF_JOB,
@@ -30,6 +29,7 @@ from tfctl.model.text import (
     without_task,
 )
 from tfctl.node.names import STACK
+from tfctl.node.progress import progress
 
 #: Instead of a path: the default directory, which every host has for itself.
 LOCAL = "local"
@@ -197,5 +197,5 @@ Memory = Annotated[
     ),
 ]
 Cpus = Annotated[float, BeforeValidator(cpu_count), _schema("number", minimum=0.01, maximum=10_000)]
-Progress = Annotated[str, AfterValidator(progress), _schema("string", minLength=1)]
+ProgressPattern = Annotated[str, AfterValidator(progress), _schema("string", minLength=1)]
 Url = Annotated[str, AfterValidator(_url), _schema("string", pattern=r"^https?:\/\/\S+$")]

@@ -74,7 +74,7 @@ def _child(work: Callable[[], Any], writer: int, readable_fd: int) -> None:
     """Do the work and exit. Never returns, so that none of the parent's clean-up runs in the child."""
     with contextlib.suppress(BaseException):
         os.setsid()
-        _close_all_but(0, 1, 2, writer, readable_fd)
+        close_all_but(0, 1, 2, writer, readable_fd)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -88,7 +88,8 @@ def _child(work: Callable[[], Any], writer: int, readable_fd: int) -> None:
     os._exit(0)
 
 
-def _close_all_but(*kept: int) -> None:
+def close_all_but(*kept: int) -> None:
+    """Close all descriptors of this process but these."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  numbers, and the last one is that of the listing
         if int(name) not in kept:
             with contextlib.suppress(OSError):

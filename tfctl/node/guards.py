@@ -107,6 +107,9 @@ StandardInput=socket
 StandardOutput=socket
 StandardError=journal
 SyslogIdentifier=tfctl-node
+NoNewPrivileges=yes
+DevicePolicy=closed
+DeviceAllow=char-nvidia* rwm
 """
 #: The shipped drop-in of tasks comes first, with the user and the restrictions; it begins the section Service.
 _NOTIFY = """\

@@ -113,15 +113,16 @@ def invocations(system: System, job: str, attempt: int, role: str, index: int) -
     return states.read_invocations(lines.decode("utf-8", "replace"))
 
 
-def read_untrusted(path: Path) -> bytes:
-    """Return the end of a file in a directory that another user controls: no link, device or pipe. Raises OSError."""
+def read_untrusted(path: Path, room: int = _UNTRUSTED) -> bytes:
+    """Return the end of a file, at most ``room`` bytes, in a directory that another user controls: no link, device or
+    pipe. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        file.seek(max(0, found.st_size - _UNTRUSTED))
-        return file.read(_UNTRUSTED)
+        file.seek(max(0, found.st_size - room))
+        return file.read(room)
 
 
 def ends(system: System, job: str, attempt: int, role: str, index: int) -> list[states.InvocationEnd]:

@@ -77,6 +77,11 @@ def job_slice(job: str) -> str:
     return f"tfctl-{job.replace('-', '_')}.slice"
 
 
+def cgroup(job: str, role: str, index: int) -> str:
+    """Return the path of the cgroup of a task's unit below that of the host's systemd."""
+    return f"/tfctl.slice/{job_slice(job)}/{unit(job, role, index)}"
+
+
 def unit_file(job: str, role: str, index: int) -> str:
     return f"{UNITS}/{unit(job, role, index)}"
 
@@ -142,6 +147,11 @@ def guard_key(job: str) -> str:
 def guard_dir(job: str, attempt: int) -> str:
     """Return the only directory that the guard may write to."""
     return f"{attempt_dir(job, attempt)}/guard"
+
+
+def samples_dir(job: str, attempt: int) -> str:
+    """Return the directory in which the guard keeps the samples of the tasks."""
+    return f"{guard_dir(job, attempt)}/samples"
 
 
 def exec_unit(job: str, key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from . import guards, jobstore, names, reservations, states, wire
+from . import guards, jobstore, names, reservations, samples, states, wire
 from .states import Properties
 from .system import System, clock_zero
 from .units import installed_and_others
@@ -18,7 +18,18 @@ POLL_S = 0.5
 def requested(system: System, request: wire.ShowRequest) -> tuple[wire.JobStatus, ...]:
     """Return the attempt that a request names, or the latest attempt of each job. Raises RequestRefused."""
     wanted = [request.job] if request.job else jobstore.jobs(system)
-    return of_jobs(system, wanted, request.attempt, later=request.later)
+    found = of_jobs(system, wanted, request.attempt, later=request.later)
+    return with_samples(system, found) if request.samples else found
+
+
+def with_samples(system: System, jobs: Sequence[wire.JobStatus]) -> tuple[wire.JobStatus, ...]:
+    """Return the jobs with the last sample of each task."""
+    found = []
+    for job in jobs:
+        last = samples.last(system, job.job, job.attempt)
+        of = {task.name: task for task in last.tasks} if last else {}
+        found.append(job._replace(tasks=tuple(task._replace(sample=of.get(task.name)) for task in job.tasks)))
+    return tuple(found)
 
 
 def changes(

@@ -43,7 +43,7 @@ class ProgramResult(NamedTuple):
 
 class System(NamedTuple):
     """``prefix`` is prepended to every path; ``nvidia_smi_timeout``, ``silence`` and ``grace`` are
-    in seconds."""
+    in seconds. ``nvml``: the library of NVIDIA's that reads GPUs."""
 
     prefix: str = ""
     account: str = names.USER
@@ -53,6 +53,7 @@ class System(NamedTuple):
     journalctl: tuple[str, ...] = ("/bin/journalctl",)
     nvidia_smi: tuple[str, ...] = ("/usr/bin/nvidia-smi",)
     nvidia_smi_timeout: float = 20.0
+    nvml: str = "libnvidia-ml.so.1"
     silence: float = wire.SILENCE_S
     grace: float = 5.0
 

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tfctl.model.progress import FORMATS, ProgressFormat
-
-_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "": 1.0}
+from tfctl.node.progress import FORMATS, ProgressFormat, values
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,7 @@ def of_lines(lines: Sequence[str], progress: ProgressFormat | None) -> Pace | No
     if len(matching) != 1:
         return None
     [(kind, matches)] = matching
-    values = [{name: _value(text) for name, text in match.groupdict().items() if text} for match in matches]
-    return _printed(kind, [{name: number for name, number in one.items() if number is not None} for one in values])
+    return _printed(kind, [values(match) for match in matches])
 
 
 def _pace(
@@ -103,24 +100,24 @@ def _of_training(kind: ProgressFormat, lines: Sequence[str]) -> list[re.Match[st
     of_epochs: list[re.Match[str]] = []
     begun = announced = False
     for line in lines:
-        if kind.epoch and re.search(kind.epoch, line):
+        if kind.epoch_line and re.search(kind.epoch_line, line):
             begun = announced = True
         elif match := kind.expression.search(line):
             found.append(match)
             if begun:
                 of_epochs.append(match)
             begun = False
-    if not kind.epoch:
+    if not kind.epoch_line:
         return found
     return of_epochs if announced else [match for match in found if match["step"] == found[0]["step"]]
 
 
-def _printed(kind: ProgressFormat, values: Sequence[Mapping[str, float]]) -> Pace:
+def _printed(kind: ProgressFormat, read: Sequence[Mapping[str, float]]) -> Pace:
     def known(name: str) -> list[float]:
-        return [value[name] for value in values if name in value]
+        return [value[name] for value in read if name in value]
 
     steps, examples = _added(known("step")), _added(known("examples"))
-    rates = _after_the_first(known("examples_per_second"))
+    rates = _after_the_first(known("examples_per_second") or known("rate"))
     totals = _after_the_first(known("total_examples_per_second"))
     times = _after_the_first([time for time in known("step_time") if time])
     losses = known("loss")
@@ -152,15 +149,6 @@ def _after_the_first(values: Sequence[float]) -> Sequence[float]:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _value(text: str) -> float | None:
-    """Return the number in a line, a duration in seconds; None if a pattern has matched something else."""
-    found = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([mun]?s)?\s*", text)
-    try:
-        return _number(float(found[1]) * _UNITS[found[2] or ""]) if found else None
-    except ValueError:
-        return None
 
 
 def _number(value: object) -> float | None:

@@ -12,11 +12,11 @@ from tfctl.errors import NotFound, TfctlError, together
 from tfctl.jobs import clocks, logs, state
 from tfctl.jobs.journal import Line, Query
 from tfctl.jobs.state import JobState, TaskState
-from tfctl.model.progress import any_format, format_of
 from tfctl.model.strategies import STRATEGIES
 from tfctl.model.strategies.base import Strategy
 from tfctl.node import wire
 from tfctl.node.names import task as task_name
+from tfctl.node.progress import any_format, format_of
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import open_session
 from tfctl.report import pace

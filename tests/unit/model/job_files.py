@@ -34,7 +34,7 @@ FAULTS = [
         "env: {<<: 3}",
         "not plain YAML: expected a mapping or list of mappings for merging, but found scalar (line 5",
     ),
-    ("progress: 'loss (?P<loss>.+)'", "has no named group for the speed of the task"),
+    ("progress: 'loss (?P<loss>.+)'", "has no named group for the progress of the task"),
     ("progress: 'x{99999999999}(?P<step>1)'", "nor a regular expression: the repetition number is too large"),
     (
         "progress: '(?L)(?P<step>1)'",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from fake_system import fake_system
-from node_tree import ACCOUNT, HERE, RUN, Session, Tree, make_plan, make_task, refused, request
+from node_tree import ACCOUNT, RUN, Tree, as_guard, guarded, refused
 
 from tfctl.node import checks, guards, jobstore, names, wire
 from tfctl.node.guard.head import Head
@@ -37,21 +37,6 @@ def test_a_failed_program_for_the_end_of_the_job_is_no_failed_unit_once_the_guar
     guards.remove(fake_system(str(tree.path), ACCOUNT, 30.0), "digits")
     assert not failed.exists()
     assert not list((tree / names.UNITS).iterdir())
-
-
-def guarded(attempt: int = 1, run: str = RUN, **guard: Any) -> dict[str, Any]:
-    """Return the plan of a job that has a guard and one host."""
-    plan = make_plan(make_task(attempt=attempt, run=run), attempt=attempt, run=run)
-    recorded = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": RUN, "lease": 600, "max_attempts": 2}
-    plan["record"]["guard"] = {**recorded, "number": attempt, **guard}
-    return {**plan, "guard": {"key": "a" * 64}}
-
-
-def as_guard(tree: Tree, verb: str, unit: str = names.guard_service("digits"), **arguments: Any) -> Session:
-    """Open a session with the node part over the socket of the guard. ``unit``: that of the process that does so."""
-    session = Session(str(HERE / "fake_guard_client.py"), str(tree.path), unit, "digits")
-    session.say(request(verb, job="digits", **arguments))
-    return session
 
 
 FOREIGN = {

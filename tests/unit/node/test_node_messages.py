@@ -37,7 +37,7 @@ _JSON = st.recursive(
 
 def sample(kind: Any) -> Any:
     """Return a value of an annotation of the wire, with one element in every list."""
-    simple: dict[Any, Any] = {str: "a", int: 1, float: 1.5, bool: True}
+    simple: dict[Any, Any] = {str: "a", int: 1, float: 1.5, bool: True, wire.Figure: wire.Figure(-1.5)}
     if kind in simple:
         return simple[kind]
     if hasattr(kind, "_fields"):

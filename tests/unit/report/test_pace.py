@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tfctl.model.progress import FORMATS, any_format, format_of, progress
+from tfctl.node.progress import FORMATS, any_format, format_of, progress
 from tfctl.report.pace import Pace, of_lines, of_timings
 
 #: What the programs print, as their sources format it.
@@ -138,9 +138,12 @@ def test_a_pattern_of_the_job_file_reads_its_groups() -> None:
     ("text", "fault"),
     [
         ("step (", "neither tf_cnn_benchmarks, horovod, keras nor a regular expression: "),
-        ("tf_cnn", "has no named group for the speed of the task"),
-        ("(?P<loss>x)", "has no named group for the speed of the task"),
-        ("(?P<steps>x)", "the group steps is not known; the groups are step, examples, "),
+        ("tf_cnn", "has no named group for the progress of the task"),
+        ("(?P<loss>x)", "has no named group for the progress of the task"),
+        (
+            "(?P<steps>x)",
+            "progress of the task, such as (?P<step>[0-9]+); these groups are step, epoch, ",
+        ),
     ],
 )
 def test_a_wrong_pattern_is_rejected(text: str, fault: str) -> None:

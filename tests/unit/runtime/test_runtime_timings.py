@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import time
@@ -49,9 +48,10 @@ def fit(callback: Any, epochs: int = 1, steps: int = 3, at_once: int = 1) -> Non
     coordinated = os.environ.get("TFCTL_STRATEGY") == "parameter_server"
     if coordinated and callback._implements_train_batch_hooks():
         raise ValueError("Batch-level `Callback`s are not supported with `ParameterServerStrategy`")
-    callback.params, callback.model = {"steps": steps}, SimpleNamespace()
+    callback.params, callback.model = {"steps": steps, "epochs": epochs}, SimpleNamespace()
     callback.on_train_begin()
     for epoch in range(epochs):
+        callback.on_epoch_begin(epoch)
         for first in range(0, steps, at_once):
             callback.on_train_batch_begin(first)
             callback.on_train_batch_end(first + at_once - 1, {})
@@ -77,8 +77,8 @@ def test_timings_total_all_steps_and_keep_the_first_step_apart() -> None:
     assert abs(last.pop("time") - time.time()) < 60
     assert abs(last.pop("began") - time.time()) < 60
     assert last == {
-        "steps": 4, "examples": 128, "seconds": 7.0, "first_step": 6.0, "first_steps": 1, "input_wait": 0.2,
-        "evaluation": 0.0,
+        "steps": 4, "total": None, "epoch": None, "examples": 128, "seconds": 7.0, "first_step": 6.0, "first_steps": 1,
+        "input_wait": 0.2, "evaluation": 0.0,
     }  # fmt: skip
 
 
@@ -91,17 +91,32 @@ def test_one_unknown_wait_makes_the_sum_unknown() -> None:
     assert (json.loads(written[-1])["input_wait"], json.loads(written[-1])["examples"]) == (None, None)
 
 
-def test_lines_become_rare_so_that_the_file_of_a_week_stays_small() -> None:
+def test_the_line_of_a_fit_is_overwritten_once_a_second() -> None:
     clock = Clock()
     written: list[str] = []
     timings = _timings.Timings(32, written.append, clock)
-    while clock.now < 7 * 86400:
-        clock.now += 0.5 if clock.now < 1000 else 60
+    while clock.now < 60:
+        clock.now += 0.25
         timings.stepped(1, 0.0)
-    assert sum(len(line) for line in written) < 2**18, "a host sends no more of a file"
-    gaps = [json.loads(b)["seconds"] - json.loads(a)["seconds"] for a, b in itertools.pairwise(written)]
-    assert gaps[0] == 1.0
-    assert max(gaps) < 0.03 * clock.now
+    assert [json.loads(line)["seconds"] for line in written] == [0.25 + second for second in range(60)]
+    assert len({len(line) for line in written}) == 1
+
+
+@pytest.mark.usefixtures("tf")
+def test_file_has_a_line_for_each_fit_with_what_it_will_have_done(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, "mirrored", **OWN)
+    for epochs in (2, 5):
+        fit(runtime.timings(), epochs=epochs, steps=10)
+    assert [(one["steps"], one["total"], one["epoch"]) for one in lines(file)] == [(20, 20, 2), (50, 50, 5)]
+
+
+def test_a_fit_that_goes_on_with_a_later_epoch_counts_only_the_steps_that_are_left() -> None:
+    written: list[str] = []
+    timings = _timings.Timings(None, written.append, Clock())
+    timings.epochs, timings.epoch_steps = 10, 50
+    timings.begins(8)
+    timings.stepped(1)
+    assert (json.loads(written[-1])["total"], json.loads(written[-1])["epoch"]) == (150, 8)
 
 
 @pytest.mark.usefixtures("tf")
@@ -145,7 +160,7 @@ def test_under_parameter_server_whole_epochs_are_counted(tmp_path: Path, monkeyp
     job(monkeypatch, "parameter_server", tf_config("chief", **PS), **{**OWN, "TFCTL_ROLE": "chief"})
     fit(runtime.timings(batch_size=16), epochs=2, steps=5)
     found = lines(tmp_path / "digits/2/chief-0/timings.jsonl")
-    assert [(line["steps"], line["first_step"]) for line in found] == [(5, None), (10, None), (10, None)]
+    assert [(line["steps"], line["total"], line["first_step"]) for line in found] == [(10, 10, None)]
     assert found[-1]["examples"] == 160
 
 

@@ -17,6 +17,7 @@ from .credentials import Credentials
 from .head import Head
 from .host_access import HostAccess, RequestFailed
 from .member import LOOK_S, Member
+from .sampling import keep_sampling
 
 #: How long the node part may be unable to answer at the beginning (s). systemd then starts the guard again.
 _PATIENCE_S = 30.0
@@ -49,6 +50,7 @@ async def watch(here: HostAccess, credentials: Credentials, system: System, list
     guard = seen.record.guard
     assert guard  # `show` fails without one
     key = bytes.fromhex(credentials.key)
+    sampling = asyncio.ensure_future(keep_sampling(here, system))
     if credentials.host == guard.head:
         began = _began(here, system, guard.origin, seen.attempt)
         wanted = credentials.notify
@@ -62,6 +64,7 @@ async def watch(here: HostAccess, credentials: Credentials, system: System, list
         await Head(here, key, seen, began, listener, tell).run()
     else:
         await Member(here, key, seen).run()
+    sampling.cancel()
     await here.leave()
     await asyncio.sleep(_LEAVE_S)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,6 +165,12 @@ class HostAccess:
         """Have root remove this guard: systemd ends this process soon after. Raises RequestFailed."""
         async with _Session(self._system, wire.LeaveRequest(self.job)) as session:
             await session.expect(wire.Left)
+
+    async def samples(self, silence: float) -> AsyncIterator[wire.Sampled]:
+        """Yield samples of the job's tasks here, one every wire.SAMPLE_S. Raises RequestFailed."""
+        async with _Session(self._system, wire.SampleRequest(self.job)) as session:
+            while True:
+                yield await session.expect(wire.Sampled, silence)
 
     async def notify(self, outcome: str) -> str | None:
         """Run the policy's program for the end of the job. Return why it failed, or None. Raises RequestFailed."""

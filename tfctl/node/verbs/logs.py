@@ -14,12 +14,12 @@ import contextlib
 import json
 import re
 import select
-import signal
 import subprocess
 import time
 
-from .. import fields, following, jobstore, names, wire
+from .. import fields, following, jobstore, matching, names, wire
 from ..exits import Exit
+from ..matching import LINE_S, TooSlow
 from ..session import NodeSession, RequestRefused
 from ..system import System, host
 
@@ -29,8 +29,6 @@ SYNC_S = 60.0
 _OLDEST_S = 5.0
 #: The longest time (s) for which a client may have lines collected.
 _COLLECT_S = 5.0
-#: The longest CPU time (s) to match one line: a pattern such as (a+)+$ can take years.
-LINE_S = 1.0
 #: A pattern that takes longer for a line of so many characters is refused. Longer lines are left out: for them, an
 #: ordinary pattern may take long too.
 _LONG = 4096
@@ -158,7 +156,7 @@ class LineFilter:
         self._resumed = resumed
         self._joined = wire.Joiner()
         self._slow = 0
-        signal.signal(signal.SIGVTALRM, _raise)
+        matching.prepare()
 
     def __call__(self, line: bytes) -> bytes:
         """Return the line, b"", or the line without its message if it takes longer than LINE_S to search that. Raises
@@ -171,9 +169,9 @@ class LineFilter:
         text = whole.searched
         try:
             if len(text) > _LONG and self._slow >= _SLOW_LINES:
-                raise _TooSlow
-            return line if _matches(self._pattern, text) or is_sent else b""
-        except _TooSlow:
+                raise TooSlow
+            return line if matching.search(self._pattern, text) or is_sent else b""
+        except TooSlow:
             self._slow += 1
             if len(text) > _LONG:
                 return json.dumps({**wire.parse(line), "MESSAGE": "", wire.UNSEARCHED: 1}).encode() + b"\n"
@@ -181,21 +179,3 @@ class LineFilter:
             raise RequestRefused(
                 Exit.USAGE, what, "simplify --grep: a repeat within a repeat, as in (a+)+, is slow"
             ) from None
-
-
-class _TooSlow(Exception):
-    """A match takes longer than LINE_S."""
-
-
-def _matches(pattern: re.Pattern[str], text: str) -> bool:
-    """Return whether the line matches. A timer ends a match that takes too long: Python checks for signals while
-    it matches. Raises _TooSlow."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, LINE_S)
-    try:
-        return pattern.search(text) is not None
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-
-
-def _raise(*_: object) -> None:
-    raise _TooSlow

@@ -70,6 +70,8 @@ def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
                 past.append(summary)
         over = {summary.job for summary in past}
         found = tuple(status for status in found if status.job not in over)
+    if request.samples:
+        found = statuses.with_samples(system, found)
     return statuses.answer(system, request, _with_ages(system, found) if request.lines else found, past)
 
 

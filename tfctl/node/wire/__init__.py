@@ -10,14 +10,15 @@ message as their answer. The node then waits for another request. Older node par
 
 Times are in epoch seconds. A task's name is [ROLE, INDEX].
 
-    messages.py            the requests and messages, verb by verb
-    record.py, status.py   what these consist of
-    journal.py             the lines of the journal
-    lines.py, codec.py     encode and decode
+    messages.py                       the requests and messages, verb by verb
+    record.py, sample.py, status.py   what these consist of
+    journal.py                        the lines of the journal
+    lines.py, codec.py                encode and decode
 
 Other packages use the names of all of them as `wire.NAME`.
 """
 
+from .codec import Figure as Figure
 from .codec import Malformed as Malformed
 from .codec import by_name as by_name
 from .codec import decode as decode
@@ -27,6 +28,7 @@ from .journal import *
 from .lines import *
 from .messages import *
 from .record import *
+from .sample import *
 from .status import *
 
 #: How often (s) a side that works gives a sign of life.
@@ -41,6 +43,8 @@ RESERVE_S = 600.0
 KEEP_S = 15.0
 #: An invocation that fails within this time (s) of its beginning fails at once.
 AT_ONCE_S = 10.0
+#: How often (s) the tasks of a job are sampled.
+SAMPLE_S = 10.0
 #: A longer record (bytes) is left out where the client allows it. To ask for a shorter one would take longer than to
 #: read it from every host.
 LONG_RECORD = 4096

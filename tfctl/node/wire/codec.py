@@ -15,6 +15,7 @@ of a role. Either side uses these names in paths and names of units, and prints 
 """
 
 import json
+import math
 import re
 from typing import Any, Callable, Literal, TypeVar, Union, get_args
 
@@ -31,6 +32,10 @@ _LARGEST_INTEGER = 10**15
 
 class Malformed(ValueError):
     """A value is not what its annotation says. The message begins with the place: ``tasks: 3: port: …``."""
+
+
+class Figure(float):
+    """Marks a field that may have any finite number, also a negative one."""
 
 
 _ROWS: set[Any] = set()
@@ -98,7 +103,7 @@ def _reader(kind: Any) -> _Reader:
 
 
 def _built(kind: Any) -> _Reader:
-    simple = {str: _text, int: _integer, float: _number, bool: _boolean}.get(kind)
+    simple = {str: _text, int: _integer, float: _number, bool: _boolean, Figure: _figure}.get(kind)
     if simple:
         return simple
     if hasattr(kind, "_fields"):
@@ -136,6 +141,12 @@ def _number(value: Any) -> float:
     """Accept times and durations in seconds: never negative, never NaN."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < _LARGEST:
         raise _wrong(value, "a number of seconds")
+    return float(value)
+
+
+def _figure(value: Any) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        raise _wrong(value, "a finite number")
     return float(value)
 
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Optional, Union
 
 from .codec import as_rows, by_name
 from .record import Record, TaskName
+from .sample import Sample
 from .status import BriefStatus, JobStatus, Summary, TaskStateName
 
 
@@ -219,7 +220,8 @@ class ShowRequest(NamedTuple):
     those that the guard has started after it. ``timings``: the first answer has the timings of each task. ``jobs``:
     only these jobs, if ``job`` is None. ``summaries``: the jobs that are over may be answered by summaries.
     ``rebooted``: hosts that were rebooted during the given attempt. The guard here cannot see that. ``brief``: long
-    records may be left out. A host with an older node part ignores that, and sends them.
+    records may be left out. A host with an older node part ignores that, and sends them. ``samples``: the answers have
+    the last sample of each task.
 
     node    show; with follow, one more at every change and beat every 5 s until stdin ends.
             With brief, a long record is left out and named by its digest
@@ -235,6 +237,7 @@ class ShowRequest(NamedTuple):
     summaries: Optional[bool] = None
     rebooted: Optional[tuple[str, ...]] = None
     brief: Optional[bool] = None
+    samples: Optional[bool] = None
 
 
 class Shown(NamedTuple):
@@ -654,16 +657,57 @@ class Left(NamedTuple):
     """The guard is being removed."""
 
 
+class SampleRequest(NamedTuple):
+    """Only of a guard, about its own job: sample the tasks of the latest attempt every SAMPLE_S until stdin ends.
+
+    node    sampled, again and again
+    """
+
+    job: str
+
+
+class Sampled(NamedTuple):
+    """A sample of the tasks of this attempt."""
+
+    attempt: int
+    sample: Sample
+
+
+class SamplesRequest(NamedTuple):
+    """What the guard has kept of the given or latest attempt of a job, since a time. ``follow``: also those that come,
+    until stdin ends.
+
+    node    samples, several times if there are many; the last one of those that are there already says so;
+            with follow, beat every 5 s
+    """
+
+    job: str
+    attempt: Optional[int] = None
+    since: Optional[float] = None
+    follow: bool = False
+
+
+class Samples(NamedTuple):
+    """Samples of an attempt, oldest first. ``last``: those that follow are new. ``time``: the host's."""
+
+    attempt: int
+    samples: tuple[Sample, ...]
+    last: bool = False
+    time: Optional[float] = None
+
+
 as_rows(AttemptName, StoredAttempt)
 
 Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, PullRequest,
     ExecRequest, QueueRequest, PruneRequest, NotifyRequest, LeaveRequest,
+    SampleRequest, SamplesRequest,
 ]  # fmt: skip
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Fetch, Beat]
 NodeMessage = Union[
     Beat, Error, Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events,
     Node, Logs, Files, Listing, Piece, Ended, Exited, Queued, Stored, Pruned, Notified, Left,
+    Sampled, Samples,
 ]  # fmt: skip
 #: The classes by their names on the wire.
 REQUESTS = by_name(Request)

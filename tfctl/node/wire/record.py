@@ -67,7 +67,8 @@ class Record(NamedTuple):
     ``shared``: several tasks write to the output. ``code``: its digest, or empty. ``deciders``: the tasks whose end
     decides the job. ``vital``: groups of tasks; the job fails once all tasks of a group are gone for good. ``leaves``:
     roles whose tasks end by themselves soon after the deciders. ``progress``: how to read progress from what tasks
-    print (tfctl.model.progress). Older records lack fields that have a default.
+    print (tfctl.node.progress); ``progress_total``: how many steps, or epochs, there are. Older records lack fields
+    that have a default.
     """
 
     job: str
@@ -87,6 +88,7 @@ class Record(NamedTuple):
     leaves: tuple[str, ...] = ()
     guard: Optional[RecordedGuard] = None
     progress: Optional[str] = None
+    progress_total: Optional[int] = None
 
 
 class UserAction(NamedTuple):

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, Optional
 
 from .codec import as_rows
 from .record import Record, TaskName
+from .sample import TaskSample
 
 TaskStateName = Literal["unknown", "pending", "starting", "running", "stopped", "succeeded", "failed", "lost"]
 JobStateName = Literal["unknown", "starting", "running", "succeeded", "failed", "stopped"]
@@ -20,7 +21,8 @@ class TaskStatus(NamedTuple):
     killed a process of that invocation for lack of memory. ``fails_at_once``: true if each invocation so far has failed
     within ten seconds with the same exit code, and there were at least two. ``given_up``: true if tfctl does not start
     it again for that reason. ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and
-    there are any. ``reason``: why a guard or a waiting client has stopped it, if it is stopped."""
+    there are any. ``reason``: why a guard or a waiting client has stopped it, if it is stopped. ``sample``: the last
+    one that the guard has kept of it, if the request asks for samples."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -41,15 +43,16 @@ class TaskStatus(NamedTuple):
     given_up: Optional[bool] = None
     timings: Optional[str] = None
     reason: Optional[str] = None
+    sample: Optional[TaskSample] = None
 
     @property
     def name(self) -> TaskName:
         return self.role, self.index
 
     def lasting(self) -> "TaskStatus":
-        """Return the status without the fields that a host sends only in its first answer: no other one repeats
-        them."""
-        return self._replace(last_line_age=None, timings=None)
+        """Return the status without the fields that say nothing about its state: those that a host sends only in its
+        first answer, and the sample."""
+        return self._replace(last_line_age=None, timings=None, sample=None)
 
 
 class GuardReport(NamedTuple):
