@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from fake_system import fake_system
-from node_tree import ACCOUNT, RUN, Tree, as_guard, guarded, refused
+from node_tree import ACCOUNT, RUN, Tree, as_guard, guarded, make_plan, refused
 
 from tfctl.node import checks, guards, jobstore, names, wire
 from tfctl.node.guard.head import Head
