@@ -1,6 +1,6 @@
-/* A fake of NVIDIA's library, for machines without a GPU. It has two GPUs, and fails as the real one does: the second
-   is a MIG instance, whose use it does not report (3, NVML_ERROR_NOT_SUPPORTED), and a UUID that it does not know is 6,
-   NVML_ERROR_NOT_FOUND. The file that the environment variable FAKE_NVML names says more: `hangs` makes readings hang,
+/* A fake of NVIDIA's library, for machines without a GPU. It has every GPU but GPU-unknown, and fails as the real one
+   does: the use of a MIG instance is 3 (NVML_ERROR_NOT_SUPPORTED), a UUID that it does not know 6 (NVML_ERROR_NOT_FOUND).
+   The file that the environment variable FAKE_NVML names says more: `hangs` makes readings hang,
    `lost` makes them fail with 15, NVML_ERROR_GPU_IS_LOST, `missing` makes nvmlInit_v2 fail with 9,
    NVML_ERROR_DRIVER_NOT_LOADED. Written from the reference of the library (docs.nvidia.com/deploy/nvml-api). */
 #include <stdio.h>
@@ -26,8 +26,8 @@ static int state(void) {
 int nvmlInit_v2(void) { return state() == 9 ? 9 : 0; }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    *device = (void *)(long)(!strcmp(uuid, "GPU-0") ? 1 : !strcmp(uuid, "MIG-1") ? 2 : 0);
-    return *device ? 0 : 6;
+    *device = (void *)(long)(strncmp(uuid, "MIG-", 4) ? 1 : 2);
+    return strcmp(uuid, "GPU-unknown") ? 0 : 6;
 }
 
 int nvmlDeviceGetUtilizationRates(void *device, Utilization *found) {
