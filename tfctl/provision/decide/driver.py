@@ -106,7 +106,6 @@ def _notice(host: GpuHost) -> None:
     if gpu.kernel.newest != gpu.kernel.release:
         notices.append(f"kernel {gpu.kernel.newest} is installed, {gpu.kernel.release} runs")
     failed = [f"{each.version} for {each.kernel or 'no kernel'}" for each in gpu.dkms if each.state != "installed"]
-    notices += [f"no task gets GPU {each.uuid}: {each.defect}" for each in gpu.smi.gpus if each.defect]
     if failed:
         notices.append(f"DKMS has not built driver {' and '.join(failed)}; see `dkms status` and its make.log")
 

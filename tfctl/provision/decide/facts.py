@@ -85,7 +85,7 @@ class LostGpu:
 class SmiGpu:
     """A GPU that nvidia-smi shows. ``mig``: whether it is divided into instances. ``persistence``: whether the driver
     keeps it initialised while no process uses it. ``bus``: its address as it is shown, or "". ``defect``: why it must
-    not be used, or "".
+    not be used, or "". ``notices``: what somebody should look at.
     """
 
     uuid: str
@@ -96,6 +96,7 @@ class SmiGpu:
     persistence: bool
     bus: str = ""
     defect: str = ""
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,9 @@ def decide(host: GpuHost, stacks: Mapping[str, Stack]) -> GpuSoftware | None:
             f"{named(beyond)} has {beyond[0].capability}",
             f"{others} set tfctl_edition: cpu",
         )
+    for each in gpu.smi.gpus:
+        findings.notices += [f"no task gets GPU {each.uuid}: {each.defect}"] if each.defect else []
+        findings.notices += [f"GPU {each.uuid}: {text}" for text in each.notices]
     if any(each.mig for each in gpu.smi.gpus):
         findings.notices.append("MIG is on: a task sees one instance, and NCCL does not reach across them")
     chosen = driver(host)

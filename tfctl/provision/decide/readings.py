@@ -163,6 +163,7 @@ def gpu_of(query: str, line: str) -> SmiGpu:
         persistence=row.get("persistence_mode") != "Disabled",
         bus=row.get("pci.bus_id", ""),
         defect=gpu_defects.defect_of(row),
+        notices=gpu_defects.notices_of(row),
     )
 
 
