@@ -23,6 +23,7 @@ HOST: dict[str, Any] = {
     "system": "debian-12",
     "title": "Debian GNU/Linux 12 (bookworm)",
     "machine": "x86_64",
+    "wsl": False,
     "init": "systemd",
     "systemd": 252,
     "own_python": [3, 11],

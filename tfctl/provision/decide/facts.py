@@ -225,7 +225,8 @@ class Firewalld:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts about a host. ``gpu`` is None without NVIDIA hardware and driver.
+    """The facts about a host. ``wsl``: whether it is WSL2, the Linux in Windows. ``gpu``: None without NVIDIA hardware
+    and driver.
 
     ``user``, ``group``: the UID and GID of tfctl, if they exist; ``uid_owner``, ``gid_owner``: whose the wanted UID and
     GID are. ``unfinished``: packages that dpkg has left half installed, and "" if it was interrupted. ``addresses``:
@@ -243,6 +244,7 @@ class Facts:
     systemd: int
     own_python: tuple[int, ...]
     python: Pythons
+    wsl: bool
     packager: str
     unfinished: tuple[str, ...]
     root: bool

@@ -23,10 +23,15 @@ def edition_of(facts: Facts, stack: Stack, wish: str, findings: Findings) -> str
     gpu, needs = facts.gpu, stack.gpu if "gpu" in stack.editions else None
     if wish not in ("auto", "cpu", "gpu"):
         findings.refuse(f"tfctl_edition is {wish!r}", "give auto, cpu or gpu", "inventory")
+    elif wish == "gpu" and facts.wsl:
+        message = "tfctl_edition is gpu, and this is WSL2, whose driver is that of Windows: tfctl does not support it"
+        findings.refuse(message, "set tfctl_edition: cpu, or use the GPU from a Linux that runs without Windows")
     elif wish == "gpu" and (gpu is None or needs is None):
         there = f"{stack.name} has no edition for GPUs" if gpu else "this host has no NVIDIA GPU"
         findings.refuse(f"tfctl_edition is gpu, and {there}", "set tfctl_edition: auto")
-    if wish == "cpu" or gpu is None:
+    if facts.wsl and wish == "auto":
+        findings.notices.append("this is WSL2, where tfctl uses no GPU, because the driver is that of Windows")
+    if wish == "cpu" or gpu is None or facts.wsl:
         return "cpu"
     if needs is None:
         findings.notices.append(f"this host has {named(cards(gpu))}, but {stack.name} has only a CPU edition")
