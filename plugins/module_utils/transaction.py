@@ -21,9 +21,9 @@ LOCKS = Path("/etc/dnf/plugins/versionlock.list")
 NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
 #: The packages of a driver, as PACKAGE in tfctl/provision/decide/readings.py.
 DRIVER = re.compile(
-    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe|firmware"
-    r"|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
-    r"|xorg-x11-drv-nvidia|firmware-nvidia)"
+    r"^(nvidia-(driver(?!-local-repo)|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe"
+    r"|firmware|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers"
+    r"|k?a?mod-nvidia|xorg-x11-drv-nvidia|xserver-xorg-video-nvidia|firmware-nvidia)"
 )
 #: Packages with the driver's version, one of which each driver has, as LIBRARY there.
 LIBRARY = re.compile(

@@ -33,9 +33,9 @@ MAKERS = (("debian", "debian"), ("nvidia", "nvidia"), ("ubuntu", "canonical"), (
 #: Those of Ubuntu have versions such as 550.54.15-0ubuntu0.22.04.1, or -server in their names.
 NVIDIAS_FOR_UBUNTU = re.compile(r"\d{3}\.\d+(\.\d+)?-0ubuntu1")
 PACKAGE = re.compile(
-    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe|firmware"
-    r"|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
-    r"|xorg-x11-drv-nvidia|firmware-nvidia)"
+    r"^(nvidia-(driver(?!-local-repo)|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe"
+    r"|firmware|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers"
+    r"|k?a?mod-nvidia|xorg-x11-drv-nvidia|xserver-xorg-video-nvidia|firmware-nvidia)"
 )
 # Packages with the driver's version. Others, such as nvidia-modprobe, may have their own.
 LIBRARY = re.compile(
