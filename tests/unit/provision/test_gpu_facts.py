@@ -246,6 +246,34 @@ def test_gpu_facts_recognise_a_driver_from_a_run_installer(fake: FakeHost) -> No
     fake.program("systemd-detect-virt", "echo lxc")
     seen = fake.look()
     assert (seen.origins, seen.version, seen.container) == (("run",), "550.54.14", "lxc")
+    assert seen.beside == () and not seen.display
+
+
+def test_gpu_facts_name_the_libraries_of_packages_beside_those_of_a_run_installer(fake: FakeHost) -> None:
+    """nvidia-modprobe is no library, and can be used with both."""
+    fake.device("0000:01:00.0", "20b5", "030200")
+    fake.put("usr/bin/nvidia-uninstall", "")
+    fake.put("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "")
+    fake.packages(f"ii libcuda1 535.261.03-1 {DEBIANS}", f"ii nvidia-modprobe 535.161.07-1 {DEBIANS}")
+    seen = fake.look()
+    assert (seen.origins, seen.version, seen.beside) == (("debian", "run"), "580.95.05", ("libcuda1",))
+
+
+def test_gpu_facts_recognise_a_desktop_by_its_display_manager_or_the_driver_for_x(fake: FakeHost) -> None:
+    fake.device("0000:01:00.0", "2684", "030000")
+    fake.packages(f"ii xserver-xorg-video-nvidia-535 535.183.01-0ubuntu0.22.04.1 {UBUNTUS}")
+    assert fake.look().display
+    fake.packages(f"ii libnvidia-compute-535 535.183.01-0ubuntu0.22.04.1 {UBUNTUS}")
+    assert not fake.look().display
+    fake.put("etc/systemd/system/graphical.target.wants/x", "")
+    (fake.root / "etc/systemd/system/display-manager.service").symlink_to("/usr/lib/systemd/system/gdm.service")
+    assert fake.look().display
+
+
+def test_files_of_a_local_repository_are_no_driver(fake: FakeHost) -> None:
+    fake.device("0000:01:00.0", "20b5", "030200")
+    fake.packages(f"ii nvidia-driver-local-repo-debian12-580.95.05 1.0-1 {NVIDIAS}")
+    assert (fake.look().origins, fake.look().version) == ((), "")
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,9 @@ def _notice(host: GpuHost) -> None:
     if gpu.kernel.newest != gpu.kernel.release:
         notices.append(f"kernel {gpu.kernel.newest} is installed, {gpu.kernel.release} runs")
     failed = [f"{each.version} for {each.kernel or 'no kernel'}" for each in gpu.dkms if each.state != "installed"]
+    if gpu.beside:
+        message = "NVIDIA's .run installer and packages have both installed a driver, and overwrite each other's files"
+        notices.append(f"{message}: remove one of them, by nvidia-uninstall, or {' '.join(gpu.beside)}")
     if failed:
         notices.append(f"DKMS has not built driver {' and '.join(failed)}; see `dkms status` and its make.log")
 
@@ -183,6 +186,10 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
             f"{' '.join(gpu.held)} are on hold, and driver {chosen} is to replace them",
             f"{free} {' '.join(gpu.held)}, or set tfctl_driver: none",
         )
+    if gpu.display and method == "distribution":
+        message = "this host has a desktop, and the driver that tfctl installs has no part for displays"
+        remedy = "to use a screen on an NVIDIA GPU, install the full driver yourself, and set tfctl_driver: none"
+        host.findings.notices.append(f"{message}: {remedy}")
     if not signed:
         kernel.judge_build(host)
     if gpu.switches:

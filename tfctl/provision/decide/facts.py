@@ -151,9 +151,10 @@ class UnchangedGpuFacts:
     tfctl_nvidia.service creates them at each boot, with ``modprobe``: whether nvidia-modprobe is installed.
     ``mok``: whether the machine trusts the key with which DKMS signs modules, and ``signing_key``: whether the host has
     this key; both are false without Secure Boot. ``excluded``: whether the driver is excluded from ``unattended``
-    upgrades. ``fabric_running``: whether the service of the fabric manager runs; ``open_module``: whether the loaded
-    module is NVIDIA's open one. ``apt_sources``: the text of the files of apt's package sources that may have a
-    repository of NVIDIA, by path, without tfctl's own.
+    upgrades. ``display``: whether a display manager is enabled, or NVIDIA's driver for X installed. ``fabric_running``:
+    whether the service of the fabric manager runs; ``open_module``: whether the loaded module is NVIDIA's open one.
+    ``apt_sources``: the text of the files of apt's package sources that may have a repository of NVIDIA, by path,
+    without tfctl's own.
     """
 
     devices: tuple[Device, ...]
@@ -175,6 +176,7 @@ class UnchangedGpuFacts:
     excluded: bool
     apt_sources: Mapping[str, str]
     container: str
+    display: bool
     kernel: Kernel
     initramfs: str
 
@@ -186,7 +188,8 @@ class GpuFacts(UnchangedGpuFacts):
     ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
     on hold; ``own``: whether tfctl installed it, and not only what was added to it; ``drifted``: packages of tfctl's
     that are no longer as it left them; ``fabric_manager``: its version. A version is "" if there is none. ``lost``: the
-    GPUs that nvidia-smi does not show.
+    GPUs that nvidia-smi does not show. ``beside``: the packages of a driver's libraries, if there is also a driver of
+    NVIDIA's own installer.
     """
 
     smi: Smi
@@ -199,6 +202,7 @@ class GpuFacts(UnchangedGpuFacts):
     persistence: bool
     dkms: tuple[DkmsBuild, ...]
     lost: tuple[LostGpu, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,11 +244,11 @@ class Facts:
     system: str
     title: str
     machine: str
+    wsl: bool
     init: str
     systemd: int
     own_python: tuple[int, ...]
     python: Pythons
-    wsl: bool
     packager: str
     unfinished: tuple[str, ...]
     root: bool

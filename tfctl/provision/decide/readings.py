@@ -41,6 +41,7 @@ PACKAGE = re.compile(
 LIBRARY = re.compile(
     r"^(libcuda1$|libnvidia-(compute|ml)|nvidia-driver-(cuda-)?libs|xorg-x11-drv-nvidia-cuda|nvidia-driver-cuda)"
 )
+DISPLAY = "xserver-xorg-video-nvidia"  # the beginning of the names of the packages for X
 VERSION = re.compile(r"(?:^|:)(\d{3}\.\d+(?:\.\d+)?)")
 #: The exit code with which nvidia-smi(1) warns that the infoROM of a card is corrupt. The card computes.
 CORRUPT_INFOROM = 14
@@ -122,11 +123,13 @@ def gpu_facts(seen: SeenGpu) -> GpuFacts:
     shown = smi(seen.smi)
     installed = [NvidiaPackage(*row) for row in seen.packages]
     ours = [package for package in installed if PACKAGE.match(package.name)]
+    direct["display"] = seen.display or any(each.name.startswith(DISPLAY) for each in installed)
     return GpuFacts(
         **direct,
         smi=shown,
-        version=version(ours) or seen.installer or "",
+        version=seen.installer or version(ours),  # of the newest library, whoever has installed it
         origins=origins(ours, seen.installer),
+        beside=tuple(each.name for each in ours if seen.installer is not None and LIBRARY.match(each.name)),
         held=tuple(sorted(package.name for package in ours if package.held and package.name not in seen.holds)),
         own=any(package.name in seen.holds and LIBRARY.match(package.name) for package in ours),
         drifted=drifted(installed, seen.holds),
