@@ -66,8 +66,9 @@ GPU: dict[str, Any] = {
     "processes": [], "version": "", "origins": [], "held": [], "own": False,
     "drifted": [], "lost": [], "fabric_manager": "", "nouveau": False, "blacklisted": False, "persistence": False,
     "secure_boot": False, "mok": False, "signing_key": False, "dkms": [], "unattended": False, "excluded": False,
-    "container": "", "display": False, "beside": [], "initramfs": "update-initramfs", "missing_nodes": [],
-    "at_boot": False, "modprobe": False, "apt_sources": {}, "smi": {"said": "", "gpus": []}, "kernel": KERNEL,
+    "container": "", "display": False, "beside": [], "packages": [], "initramfs": "update-initramfs",
+    "missing_nodes": [], "at_boot": False, "modprobe": False, "apt_sources": {}, "smi": {"said": "", "gpus": []},
+    "kernel": KERNEL,
 }  # fmt: skip
 
 

@@ -198,9 +198,11 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
         method == "repo" and facts.packager == "apt-get"
     ):  # there, pins choose the version
         packages = tuple(f"{name}={wanted}-*" if VERSIONED.match(name) else name for name in packages)
+    if method == "repo" and facts.packager == "apt-get":
+        packages += _outdated(gpu.packages, chosen, is_open, packages)
     decision = _decision(host, method, wanted, packages)
     # The package manager may configure the driver before the headers: then nothing has built the module.
-    return replace(decision, first=first, stream=stream, build=not signed, signed=signed)
+    return replace(decision, first=first, stream=stream, upgrade=True, build=not signed, signed=signed)
 
 
 def _notice_end(host: GpuHost, method: str, branch: int) -> None:
@@ -303,6 +305,17 @@ def _packages(host: GpuHost, method: str, chosen: int, is_open: bool) -> tuple[t
     return (module, *(offered.packages if offered else ()), *headers), (), ""
 
 
+def _outdated(installed: Sequence[str], chosen: int, is_open: bool, asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the installed packages that are to follow. NVIDIA's metapackages for apt require minimal versions only."""
+    found = []
+    for name in installed:
+        branch = re.search(r"-(\d{3})(?:-|$)", name)
+        module = re.search("kernel|dkms", name)
+        if not (branch and int(branch[1]) != chosen) and not (module and ("open" in name) != is_open):
+            found.append(name)
+    return tuple(name for name in found if name not in asked)
+
+
 def _of_ubuntu(host: GpuHost, chosen: int, is_open: bool, headers: tuple[str, ...]) -> tuple[str, ...]:
     """Return Ubuntu's packages: with Secure Boot, the modules that Canonical built and signed."""
     kind = f"{chosen}-server{'-open' if is_open else ''}"
@@ -332,6 +345,7 @@ def _decision(host: GpuHost, method: str, version: str, packages: tuple[str, ...
         packages=packages,
         first=(),
         stream="",
+        upgrade=False,
         own=host.gpu.own,
         nodes=True,
         services=_services(host, persistence=True),

@@ -189,7 +189,7 @@ class GpuFacts(UnchangedGpuFacts):
     on hold; ``own``: whether tfctl installed it, and not only what was added to it; ``drifted``: packages of tfctl's
     that are no longer as it left them; ``fabric_manager``: its version. A version is "" if there is none. ``lost``: the
     GPUs that nvidia-smi does not show. ``beside``: the packages of a driver's libraries, if there is also a driver of
-    NVIDIA's own installer.
+    NVIDIA's own installer. ``packages``: those of the driver.
     """
 
     smi: Smi
@@ -203,6 +203,7 @@ class GpuFacts(UnchangedGpuFacts):
     dkms: tuple[DkmsBuild, ...]
     lost: tuple[LostGpu, ...] = ()
     beside: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ def gpu_facts(seen: SeenGpu) -> GpuFacts:
         smi=shown,
         version=seen.installer or version(ours),  # of the newest library, whoever has installed it
         origins=origins(ours, seen.installer),
+        packages=tuple(each.name for each in ours),
         beside=tuple(each.name for each in ours if seen.installer is not None and LIBRARY.match(each.name)),
         held=tuple(sorted(package.name for package in ours if package.held and package.name not in seen.holds)),
         own=any(package.name in seen.holds and LIBRARY.match(package.name) for package in ours),
