@@ -36,7 +36,6 @@ REASONS = {
     "has code for compute capability up to": "The GPU is newer than the code in the stack.",
     "is made for x86_64": "The host is an Arm server. All stacks are for x86_64.",
     "need a driver of branch": "No driver supports both the GPU and the stack.",
-    "tfctl has no archive of": "CUDA for the stack is not available for the host's processor.",
     "takes Python": "No Python that the stack accepts is there.",
 }
 

@@ -45,6 +45,7 @@ def gather(
         "system": system_key(release),
         "title": release.get("PRETTY_NAME", "an unknown system"),
         "machine": platform.machine(),
+        "wsl": "microsoft" in platform.release().lower(),
         "init": content(Path("/proc/1/comm")).strip(),
         "systemd": versions.systemd() or 0,
         "own_python": list(sys.version_info[:2]),

@@ -79,6 +79,7 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
         "excluded": (root / EXCLUSION).exists() or not (root / "etc/apt").is_dir(),
         "apt_sources": apt_sources(root),
         "container": container(),
+        "display": (root / "etc/systemd/system/display-manager.service").is_symlink(),
         "kernel": kernel_facts.look(root),
         "initramfs": next((name for name in ("update-initramfs", "dracut") if shutil.which(name, path=SBIN)), ""),
     }

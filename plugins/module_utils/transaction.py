@@ -21,9 +21,9 @@ LOCKS = Path("/etc/dnf/plugins/versionlock.list")
 NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
 #: The packages of a driver, as PACKAGE in tfctl/provision/decide/readings.py.
 DRIVER = re.compile(
-    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe|firmware"
-    r"|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
-    r"|xorg-x11-drv-nvidia|firmware-nvidia)"
+    r"^(nvidia-(driver(?!-local-repo)|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe"
+    r"|firmware|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers"
+    r"|k?a?mod-nvidia|xorg-x11-drv-nvidia|xserver-xorg-video-nvidia|firmware-nvidia)"
 )
 #: Packages with the driver's version, one of which each driver has, as LIBRARY there.
 LIBRARY = re.compile(
@@ -112,13 +112,14 @@ class Manager(Protocol):
 
 
 def transaction(
-    manager: Manager, component: str, first: Sequence[str], asked: Sequence[str], update: bool
+    manager: Manager, component: str, first: Sequence[str], asked: Sequence[str], update: bool, upgrade: bool = False
 ) -> Transaction:
     """Return what has to be done so that the packages are installed, complete, on hold and recorded.
 
     ``first`` has been installed already, unless in check mode. ``asked`` empty: the packages that were recorded for the
     component before, of those without a version only what is installed. ``update``: whether to update the package lists
-    before a simulation. Raises ModuleFailed.
+    before a simulation. ``upgrade``: whether packages of NVIDIA that are installed get the version that the package
+    manager prefers. Raises ModuleFailed.
     """
     record = recorded()
     before = record.get(component, {})
@@ -129,7 +130,8 @@ def transaction(
     # Otherwise, a package without a version may have a version in its name, and updates replace it with another one.
     asked = list(asked) or sorted(name for name in before if name in now or (before[name] and not interrupted))
     damaged = manager.damaged(now)
-    complete = all(is_installed(now, package) for package in asked)
+    due = [each for each in asked if not is_installed(now, each) or (upgrade and NVIDIA.search(each))]
+    asked_for, complete = due if upgrade else asked, not due
     if update and (damaged or not complete):
         manager.update()
     own = {name for names in record.values() for name in names}
@@ -138,7 +140,7 @@ def transaction(
         return component == "nvidia_driver" and (name in before or bool(DRIVER.match(name)))
 
     nothing = Simulation({}, [])
-    versions, removed = nothing if complete else simulated(manager, [*first, *asked], own, replaceable)
+    versions, removed = nothing if complete else simulated(manager, [*first, *asked_for], own, replaceable)
     final = {**{name: package.version for name, package in now.items() if name not in removed}, **versions}
     ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
     # What was added to a driver that tfctl has not installed, such as a fabric manager, has to follow its updates.

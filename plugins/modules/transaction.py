@@ -26,6 +26,10 @@ options:
     type: list
     elements: str
     required: true
+  upgrade:
+    description: Whether installed packages of NVIDIA get the version that the package manager prefers.
+    type: bool
+    default: false
   first:
     description: Packages that influence the installation and are installed before it, such as a package with pins.
     type: list
@@ -73,6 +77,7 @@ def main() -> None:
             "packager": {"type": "str", "required": True, "choices": list(MANAGERS)},
             "packages": {"type": "list", "elements": "str", "required": True},
             "first": {"type": "list", "elements": "str", "default": []},
+            "upgrade": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -80,7 +85,8 @@ def main() -> None:
 
 
 def simulate(asked: dict[str, Any], dry: bool) -> dict[str, object]:
-    found = transaction(MANAGERS[asked["packager"]](), asked["component"], asked["first"], asked["packages"], not dry)
+    manager, names = MANAGERS[asked["packager"]](), asked["packages"]
+    found = transaction(manager, asked["component"], asked["first"], names, not dry, asked["upgrade"])
     differs = bool(found.install or found.reinstall or found.release or found.hold or found.record != recorded())
     return {"changed": dry and differs, **found._asdict()}
 

@@ -111,11 +111,12 @@ def test_nodes_with_a_job_shows_the_hosts_of_that_job(hosts: Hosts) -> None:
     assert (done.code, done.err) == (0, "no host that answers runs tasks of three\n")
 
 
-def put_gpus(hosts: Hosts, *shown: str, there: Sequence[str] = ()) -> None:
-    """Give node1 a fake nvidia-smi that shows these cards, and put these on its PCI bus."""
+def put_gpus(hosts: Hosts, *shown: str, there: Sequence[str] = (), **more: str) -> None:
+    """Give node1 a fake nvidia-smi that shows these cards, with more fields, and put these on its PCI bus."""
     tree = hosts.trees["node1"]
-    rows = [f"{card}, GPU-{card}{card}, 00000000:0{card}:00.0, 23034 MiB, [N/A], NVIDIA L4" for card in shown]
-    recording = {"gpus": "\n".join(["index, uuid, pci.bus_id, memory.total [MiB], mig.mode.current, name", *rows])}
+    known = ["index", "uuid", "pci.bus_id", "memory.total [MiB]", "mig.mode.current", "name", *more]
+    rows = [[card, f"GPU-{card}{card}", f"00000000:0{card}:00.0", "23034 MiB", "[N/A]", "NVIDIA L4"] for card in shown]
+    recording = {"gpus": "\n".join([", ".join(known), *(", ".join([*row, *more.values()]) for row in rows)])}
     (tree / "smi.json").write_text(json.dumps(recording))
     program = tree / "usr/bin/nvidia-smi"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {SMI} {tree / "smi.json"} "$@"\n')
@@ -143,6 +144,17 @@ def test_nodes_shows_who_holds_each_gpu(hosts: Hosts) -> None:
         "job computes, task worker/0",
         "free",
     ]
+
+
+def test_nodes_shows_what_somebody_should_look_at_of_a_gpu_that_tasks_get(hosts: Hosts) -> None:
+    read = ("persistence_mode", "ecc.mode.current", "clocks.current.sm", "clocks.max.sm", "temperature.gpu")
+    slow = {"ecc.errors.uncorrected.volatile.total": "3", "clocks_event_reasons.active": "0x0000000000000048"}
+    put_gpus(hosts, "1", there=("1",), **dict.fromkeys((*read, "power.draw"), "[N/A]"), **slow)
+    done = hosts("nodes")
+    errors = "node1: GPU GPU-11: its memory has had 3 errors since the last reset that ECC could not correct"
+    heat = "node1: GPU GPU-11: the hardware reduces its clocks by half or more, because it is too hot"
+    assert done.code == 0 and errors in done.err and heat in done.err
+    assert "1 of 1 free" in done.out
 
 
 def test_nodes_and_start_name_a_gpu_that_is_missing(hosts: Hosts) -> None:

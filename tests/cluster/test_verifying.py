@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cluster.hosts import Hosts
+from tests.cluster.test_nodes import put_gpus
 
 
 def test_verify_names_the_unreachable_host_and_what_the_others_lack(hosts: Hosts) -> None:
@@ -19,6 +20,26 @@ def test_verify_names_the_unreachable_host_and_what_the_others_lack(hosts: Hosts
     assert done.code == json.loads(done.out)["exit"] != 0
     assert "testsuite" in (hosts.folder / "v.xml").read_text()
     assert hosts.left() == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "state", "message"),
+    [
+        (None, "failed", "node1: nvidia-smi does not show the GPU at 0000:02:00.0"),
+        (1, "ok", ""),
+        (3, "failed", "node1: tfctl_gpus_expected is 3, and nvidia-smi shows 1; nvidia-smi does not show the GPU"),
+    ],
+)
+def test_verify_names_a_gpu_that_is_on_the_bus_and_that_nvidia_smi_does_not_show(
+    hosts: Hosts, expected: int | None, state: str, message: str
+) -> None:
+    put_gpus(hosts, "1", there=("1", "2"))
+    inventory = hosts.told("node1", tfctl_gpus_expected=expected) if expected else hosts.inventory
+    done = hosts.with_inventory(None, "verify", inventory, "--stack", "tf2.15", "-o", "json")
+    (found,) = [result for result in json.loads(done.out)["results"] if result["proof"] == "gpus"]
+    assert (found["hosts"], found["state"]) == (["node1"], state)
+    assert found["message"].startswith(message) and bool(found["message"]) == bool(message)
+    assert ("restart the host" in found["remedy"]) == (state == "failed")
 
 
 def test_verify_is_refused_without_a_stack(hosts: Hosts) -> None:

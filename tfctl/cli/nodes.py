@@ -60,6 +60,9 @@ def nodes(
     for state in states:
         if state.node and (missing := missing_gpus(state.host, state.node.gpu_cards, state.node.missing_gpus)):
             say(with_remedy(missing, RESTART))
+        for card in state.node.cards if state.node else ():
+            for notice in card.notices:
+                say(f"{state.host.name}: GPU {card.uuid}: {notice}")
         if state.node and state.node.drifts:
             say(drift_message(state.host.name, state.node.drifts))
     errors = [state.error for state in states if state.error is not None]

@@ -47,9 +47,10 @@ def verify(
 ) -> int:
     """Run short jobs to test the installed software.
 
-    TensorFlow imports and sees its devices on each host. All-reduce works over all hosts and every pair, in TensorFlow
-    and, if installed, in Horovod. Exit code 0 only if everything passed. --burn-in fails for a GPU that computes
-    wrong results, has memory errors, is slowed down, or is slower than the others of its kind.
+    nvidia-smi shows every GPU of each host. TensorFlow imports and sees its devices there. All-reduce works over all
+    hosts and every pair, in TensorFlow and, if installed, in Horovod. Exit code 0 only if everything passed. --burn-in
+    fails for a GPU that computes wrong results, has memory errors, is slowed down, or is slower than the others of its
+    kind.
     """
     from tfctl.cli import text
     from tfctl.remote import inventory as inventories

@@ -21,16 +21,19 @@ from .wire import Card, Error, Gpu, MissingGpu
 
 #: The name comes last: only it may contain a comma. nvidia-smi before driver 450 rejects the MIG field, and others.
 CARD_FIELDS: tuple[str, ...] = (
-    "index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", *gpu_defects.FIELDS, "name"
+    "index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", *gpu_defects.DEFECT_FIELDS, "name"
 )  # fmt: skip
 #: The kinds of fields that old drivers do not have.
-_OPTIONAL = ("mig.", "remapped_rows.", "retired_pages.")
+_OPTIONAL = (
+    "mig.", "remapped_rows.", "retired_pages.", "clocks_event_reasons.", "clocks_throttle_reasons.",
+    "ecc.errors.uncorrected.aggregate.sram.",
+)  # fmt: skip
 USERS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
 #: nvidia-smi reports a field that the card does not have as [N/A]. One that it does not know, it rejects: old drivers
 #: lack fields that are not asked for here.
 _SETTINGS = (
-    "uuid", "persistence_mode", "ecc.mode.current", "ecc.errors.uncorrected.volatile.total", "clocks.current.sm",
-    "clocks.max.sm", "temperature.gpu", "power.draw", "mig.mode.current", "name",
+    "uuid", "persistence_mode", "ecc.mode.current", "clocks.current.sm", "clocks.max.sm", "temperature.gpu",
+    "power.draw", "mig.mode.current", *gpu_defects.NOTICE_FIELDS, "name",
 )  # fmt: skip
 
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z-]{1,64}(?:/\d{1,3}/\d{1,3})?")
@@ -214,8 +217,8 @@ def ask_cards(system: System, fields: tuple[str, ...]) -> tuple[tuple[str, ...],
     for _ in _OPTIONAL:  # it rejects one field at a time; those of one kind came with the same driver
         rejected = pci_gpus.REJECTED.search(text)
         if rejected and rejected.group(1).startswith(_OPTIONAL):
-            kind = rejected.group(1).partition(".")[0]
-            fields = tuple(field for field in fields if field.partition(".")[0] != kind)
+            kind = next(kind for kind in _OPTIONAL if rejected.group(1).startswith(kind))
+            fields = tuple(field for field in fields if not field.startswith(kind))
             status, text = ask(system, cards_query(fields))
     return fields, status, text
 
@@ -333,6 +336,7 @@ def _settings(cells: Mapping[str, str], instances: Sequence[Instance]) -> Card:
         celsius=_reading(cells["temperature.gpu"]),
         watts=_reading(cells["power.draw"]),
         mig=tuple(instance.profile for instance in instances) if divided else None,
+        notices=gpu_defects.notices_of(cells),
     )
 
 

@@ -10,15 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfctl.errors import BadFile, Busy, TfctlError, UsageError
+from tfctl.errors import BadFile, Busy, Exit, TfctlError, UsageError
 from tfctl.jobs import code
 from tfctl.jobs.journal import Line, Query
 from tfctl.jobs.logs import pattern, read
+from tfctl.jobs.nodes import nodes
 from tfctl.jobs.start import start
 from tfctl.jobs.state import JobState
 from tfctl.jobs.stop import stop
 from tfctl.jobs.wait import wait
 from tfctl.model import stacks
+from tfctl.model.gpus import RESTART, missing_gpus
 from tfctl.model.host import Host, Inventory, check_variables
 from tfctl.model.job import Layout
 from tfctl.model.jobfile import JobFile
@@ -64,17 +66,36 @@ def run(verification: Verification, say: Callable[[str], None]) -> ProofResults:
         except ValueError as error:
             raise UsageError(f"--shared: {error}") from None
     by_stack: dict[str, list[Host]] = {}
-    for host in select(verification.inventory, verification.limit):
+    chosen = select(verification.inventory, verification.limit)
+    for host in chosen:
         by_stack.setdefault(verification.stack or host.stack or stacks.NONE, []).append(host)
     without = by_stack.pop(stacks.NONE, [])
     if without and not by_stack:
         names = ", ".join(host.name for host in without)
         raise UsageError(f"{names}: the inventory names no stack to verify", "set tfctl_stack there, or use --stack")
-    results = [ProofResult("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
+    results = _gpus(chosen)
+    results += [ProofResult("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
     for name, hosts in by_stack.items():
         stack = stacks.get(name, verification.inventory.stack_dirs)
         results += _StackProofs(verification, stack.name, say).run(hosts)
     return ProofResults(tuple(results))
+
+
+def _gpus(hosts: Sequence[Host]) -> list[ProofResult]:
+    """Compare the GPUs that nvidia-smi shows with those on the PCI bus and in the inventory, on each host with some.
+
+    A host that does not answer fails in the proof of its software.
+    """
+    with Fleet(hosts) as fleet:
+        states = nodes(fleet, expected="")
+    results = []
+    for host, node in ((state.host, state.node) for state in states):
+        if node is None or not (node.gpu_cards or node.missing_gpus or host.gpus_expected):
+            continue
+        missing = missing_gpus(host, node.gpu_cards, node.missing_gpus)
+        state, remedy = ("failed", RESTART) if missing else ("ok", "")
+        results.append(ProofResult("gpus", (host.name,), state, missing, remedy, exit=Exit.PREFLIGHT))
+    return results
 
 
 class _StackProofs:

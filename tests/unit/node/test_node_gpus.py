@@ -22,6 +22,7 @@ from tfctl.node.system import System
 HERE = Path(__file__).parent
 FAKE = HERE.parents[1] / "fakes/fake_nvidia_smi.py"
 RECORDED: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "nvidia_smi.yaml").read_text(encoding="utf-8"))
+H100 = RECORDED["H100 with a process, driver 580.159.04, with settings and readings"]
 L40S = RECORDED["L40S with two processes, driver 595.80"]
 MISMATCH = RECORDED["The driver was upgraded under the kernel"]
 
@@ -65,7 +66,7 @@ def test_gpus_of_a_recorded_host_are_listed(tree: Tree, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, case in RECORDED.items() if "cards" in case])
 def test_settings_and_readings_of_cards_are_listed(tree: Tree, name: str) -> None:
     case = RECORDED[name]
-    assert [list(card) for card in gpus.cards(install(tree, case))] == [
+    assert [list(card[:-1]) for card in gpus.cards(install(tree, case))] == [
         [*card[:-1], None if card[-1] is None else tuple(card[-1])] for card in case["cards"]
     ]
 
@@ -232,6 +233,45 @@ def test_a_card_with_defective_memory_is_held_by_its_defect(tree: Tree, column: 
     (device,) = gpus.look(install(tree, with_columns(idle, **columns))).devices
     assert said in (device.defect or "") and said in device.holder
     assert (device.defect is None, device.holder == "") == (not said, not said)
+
+
+OWN_LIMITS = "0x0000000000000007"  # idle, the clocks of an application, and the power limit
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({}, []),
+        ({"clocks_event_reasons.active": OWN_LIMITS}, []),
+        ({"clocks_event_reasons.active": "0x0000000000000048"}, ["too hot"]),
+        ({"clocks_event_reasons.active": "0x0000000000000088"}, ["power brake"]),
+        ({"clocks_event_reasons.active": "0x0000000000000008"}, ["if this lasts"]),
+        ({"clocks_throttle_reasons.active": "0x0000000000000040"}, ["too hot"]),
+        ({"clocks_event_reasons.active": "[N/A]"}, []),
+        ({"ecc.errors.uncorrected.aggregate.sram.thresholdExceeded": "Yes"}, ["field diagnostic"]),
+        ({"ecc.errors.uncorrected.aggregate.sram.thresholdExceeded": "No"}, []),
+        ({"ecc.errors.uncorrected.aggregate.sram.thresholdExceeded": "[N/A]"}, []),
+    ],
+)
+def test_errors_and_slow_clocks_of_a_card_are_noticed_and_tasks_get_it_nevertheless(
+    tree: Tree, columns: dict[str, str], said: list[str]
+) -> None:
+    """A driver that does not know the other fields does not matter."""
+    idle = {**H100, "users": "gpu_uuid, pid, process_name"}
+    system = install(tree, with_columns(idle, **columns))
+    (card,) = gpus.cards(system)
+    assert [word in notice for word, notice in zip(said, card.notices, strict=True)] == [True] * len(said)
+    (device,) = gpus.look(system).devices
+    assert (device.holder, device.defect) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("count", "noticed"), [("0", False), ("2", True), ("[N/A]", False), ("[Not Supported]", False)]
+)
+def test_uncorrected_errors_of_the_memory_are_counted(tree: Tree, count: str, noticed: bool) -> None:
+    recording = {**H100, "gpus": H100["gpus"].replace("Enabled, Enabled, 0,", f"Enabled, Enabled, {count},")}
+    (card,) = gpus.cards(install(tree, recording))
+    assert [f"{count} errors since the last reset" in notice for notice in card.notices] == [True] * noticed
 
 
 def test_no_task_gets_a_defective_gpu(tree: Tree) -> None:

@@ -54,10 +54,10 @@ class AptTree:
         version = re.search(r"^Version: (.*)$", shown, re.MULTILINE)
         self._status.write_text(_installed(name, version[1] if version else "1"))
 
-    def have(self, *packages: str, held: str = "") -> None:
+    def have(self, *packages: str, held: str = "", version: str = "1") -> None:
         """Set the installed packages, each given as ``NAME`` or ``NAME: DEPENDENCIES``. ``held``: the one on hold."""
         split = (package.partition(": ") for package in packages)
-        self._status.write_text("\n".join(_installed(name, "1", needs, name == held) for name, _, needs in split))
+        self._status.write_text("\n".join(_installed(name, version, needs, name == held) for name, _, needs in split))
 
     def simulate(self, packages: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Simulate an installation with the options of transaction."""

@@ -23,6 +23,7 @@ HOST: dict[str, Any] = {
     "system": "debian-12",
     "title": "Debian GNU/Linux 12 (bookworm)",
     "machine": "x86_64",
+    "wsl": False,
     "init": "systemd",
     "systemd": 252,
     "own_python": [3, 11],
@@ -65,8 +66,9 @@ GPU: dict[str, Any] = {
     "processes": [], "version": "", "origins": [], "held": [], "own": False,
     "drifted": [], "lost": [], "fabric_manager": "", "nouveau": False, "blacklisted": False, "persistence": False,
     "secure_boot": False, "mok": False, "signing_key": False, "dkms": [], "unattended": False, "excluded": False,
-    "container": "", "initramfs": "update-initramfs", "missing_nodes": [], "at_boot": False, "modprobe": False,
-    "apt_sources": {}, "smi": {"said": "", "gpus": []}, "kernel": KERNEL,
+    "container": "", "display": False, "beside": [], "packages": [], "initramfs": "update-initramfs",
+    "missing_nodes": [], "at_boot": False, "modprobe": False, "apt_sources": {}, "smi": {"said": "", "gpus": []},
+    "kernel": KERNEL,
 }  # fmt: skip
 
 

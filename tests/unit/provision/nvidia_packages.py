@@ -2,7 +2,8 @@
 
 Their dependencies name a minimal version without an upper bound, as apt shows those of cuda-drivers-580 (NVIDIA's
 forum, 353805, "cuda-drivers-580 package improperly pulls in v590 components"). Those of nvidia-open-580 have the same
-shape. Up to branch 580 the fabric manager has a branch in its name (NVIDIA's driver installation guide).
+shape, and so have those of later branches, whose names contain no branch. Up to branch 580 the fabric manager has a
+branch in its name (NVIDIA's driver installation guide).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def _paragraphs() -> Iterator[str]:
     for name, module in (("cuda-drivers-580", "nvidia-kernel-dkms"), ("nvidia-open-580", "nvidia-kernel-open-dkms")):
         needed = ("nvidia-driver", "nvidia-driver-cuda", module, *_PROGRAMS)
         yield _package(name, _OF_BRANCH, ", ".join(f"{each} (>= 580.65.06)" for each in needed))
+        for version in (each for each in VERSIONS if not each.startswith("580")):
+            yield _package(name.removesuffix("-580"), version, ", ".join(f"{each} (>= {version})" for each in needed))
     for name in ("dkms", "linux-headers-6.1.0-18-amd64", "linux-headers-amd64"):
         yield _package(name, "6.1.76-1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jinja2
@@ -10,7 +11,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.created import remov
 from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import Apt, transaction
 
 from tests.unit.provision import nvidia_packages
-from tests.unit.provision.apt_tree import AptTree, driver_packages, kernels
+from tests.unit.provision.apt_tree import CARDS, AptTree, driver_packages, kernels
 from tests.unit.provision.role_play import play, tasks_of, trial
 from tests.unit.provision.test_gpu import decided
 from tfctl.provision import ansible
@@ -119,6 +120,90 @@ def test_the_repository_of_nvidia_gives_the_version_that_is_wanted(
     chosen = transaction(Apt(), "nvidia_driver", (), ("nvidia-open-580", "nvidia-modprobe"), update=False).record
     others = {name: each for name, each in chosen["nvidia_driver"].items() if not each.startswith(f"{version}-")}
     assert {*others} <= {"nvidia-open-580"}, "its metapackage has one version in a branch"
+
+
+#: The packages that NVIDIA's repository has in each version of the driver.
+OF_NVIDIA = (
+    "nvidia-driver", "nvidia-driver-cuda", "libcuda1", "nvidia-persistenced", "nvidia-modprobe", "nvidia-settings",
+    "nvidia-xconfig",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("card", "installed", "preferences", "version"),
+    [
+        ("2331", "580.65.06", {"upgrade_driver": True}, "580.105.08"),
+        ("1db6", "580.65.06", {"upgrade_driver": True}, "580.105.08"),
+        ("2331", "580.105.08", {"upgrade_driver": True}, "580.105.08"),
+        ("2331", "580.65.06", {"driver": "580.105.08"}, "580.105.08"),
+        ("1db6", "580.105.08", {"driver": "580.65.06"}, "580.65.06"),
+        ("2331", "580.105.08", {"driver": "590.48.01"}, "590.48.01"),
+        ("2331", "590.48.01", {"driver": "580.105.08"}, "580.105.08"),
+        ("2331", "590.48.01", {"driver": "580"}, "580.105.08"),
+    ],
+)
+def test_every_package_of_an_installed_driver_gets_the_version_that_is_wanted(
+    card: str,
+    installed: str,
+    preferences: dict[str, object],
+    version: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "repository").mkdir()
+    nvidia_packages.write(tmp_path / "repository")
+    tree = AptTree(tmp_path / "apt", f"deb [trusted=yes] file:{tmp_path}/repository ./\n")
+    tree.update()
+    is_open = card != "1db6"
+    module = "nvidia-kernel-open-dkms" if is_open else "nvidia-kernel-dkms"
+    meta = "nvidia-open-580" if is_open else "cuda-drivers-580"
+    there = (*OF_NVIDIA, module, *([meta] if installed.startswith("580") else []))
+    tree.have(*there, "linux-headers-6.1.0-18-amd64", "linux-headers-amd64", "dkms", version=f"{installed}-1")
+    monkeypatch.setenv("APT_CONFIG", str(tree.configuration))
+    monkeypatch.setenv("DPKG_ADMINDIR", str(tmp_path / "apt/state"))
+    own = {"loaded": installed, "version": installed, "origins": ["nvidia"], "own": True, "packages": [*there]}
+    asked = {"driver_method": "repo", **preferences}
+    decision, faults = decided({"preferences": asked, "gpu": {"devices": [card], **own}})
+    assert faults == []
+    driver, source = decision["gpu"]["driver"], decision["gpu"]["source"]
+    variables = {"nvidia_repo_drivers": source["drivers"], "nvidia_repo_driver_branch": source["branch"]}
+    preferred = rendered("nvidia_repo", "etc/apt/preferences.d/tfctl-nvidia.j2", variables)
+    (tmp_path / "apt/etc/preferences.d/tfctl-nvidia").write_text(preferred)
+    found = transaction(Apt(), "nvidia_driver", (), driver["packages"], update=False, upgrade=driver["upgrade"]).record[
+        "nvidia_driver"
+    ]
+    assert {name: each for name, each in found.items() if name in (*OF_NVIDIA, module)} == dict.fromkeys(
+        (*OF_NVIDIA, module), f"{version}-1"
+    )
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_an_installed_driver_of_the_distribution_is_replaced_by_the_newer_one_and_the_headers_stay(
+    recorded: tuple[str, AptTree], monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    """Later headers may require a later kernel."""
+    system, tree = recorded
+    tree.have()
+    (kernel,) = kernels(tree)
+    policy = tree.run("apt-cache", "policy", "libcuda1").stdout
+    ((newest, version),) = re.findall(r"Candidate: ((\d+\.\d+(?:\.\d+)?)-\S+)", policy)
+    old = f"{version.partition('.')[0]}.1.1"
+    monkeypatch.setenv("APT_CONFIG", str(tree.configuration))
+    monkeypatch.setenv("DPKG_ADMINDIR", str(tree.configuration.parent / "state"))
+    for devices in CARDS.values():
+        gpu = {"devices": devices, "kernel": kernel}
+        fresh, _ = decided({"system": system, "gpu": gpu})
+        names = fresh["gpu"]["driver"]["packages"]
+        tree.have(*names)
+        own = {"loaded": old, "version": old, "origins": ["debian"], "own": True, "packages": names}
+        preferences = {"driver": version} if exact else {"upgrade_driver": True}
+        decision, faults = decided({"system": system, "preferences": preferences, "gpu": {**gpu, **own}})
+        assert faults == []
+        driver = decision["gpu"]["driver"]
+        planned = transaction(Apt(), "nvidia_driver", (), driver["packages"], update=False, upgrade=driver["upgrade"])
+        found = planned.record["nvidia_driver"]
+        assert found["libcuda1"] == found["nvidia-smi"] == newest and "1" not in found.values()
+        assert {f"linux-headers-{kernel}=1", "linux-headers-amd64=1"} <= {*planned.install}
 
 
 def test_packages_that_a_held_driver_needs_are_not_removable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

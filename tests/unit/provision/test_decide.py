@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.tfctl.cluster.plugins.module_utils.facts import gather, system_key
 from ansible_collections.tfctl.cluster.plugins.module_utils.versions import os_release
 
-from tests.unit.provision.fresh_host import FREE, HOST, PYTHON, facts, wanted
+from tests.unit.provision.fresh_host import FREE, GPU, HOST, PYTHON, facts, wanted
 from tfctl import schema
 from tfctl.model import stacks
 from tfctl.provision.decide import space
@@ -65,6 +65,7 @@ def test_decision_reaches_the_roles_as_plain_data() -> None:
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
         ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "choose from tf1.15, tf2.0, tf2.4"),
         ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "no stack of tfctl is made for it"),
+        ({"wsl": True, "init": "init"}, {}, "PID 1 is init, not systemd", "wsl --shutdown"),
         (
             {"python": {**PYTHON, "pythons": {"3.13": "/usr/bin/python3.13"}}, "system": "debian-13"},
             {},
@@ -89,8 +90,32 @@ def test_decisions_report_all_faults_at_once() -> None:
 
 
 def test_an_unsupported_system_has_no_faults_whose_remedies_cannot_help() -> None:
-    (found,) = faults({"system": "none-", "python": {**PYTHON, "pythons": {}}}, stack="tf9")
+    old = {"own_python": [3, 8], "systemd": 245, "python": {**PYTHON, "pythons": {}}}
+    (found,) = faults({"system": "none-", **old}, stack="tf9")
     assert "is not supported" in found["message"]
+
+
+@pytest.mark.parametrize("stack", ["tf2.0", "tf2.21"])
+def test_an_arm_server_has_one_fault_whose_remedy_is_a_stack_of_ones_own(stack: str) -> None:
+    """GH200: its GPU is too new for the older stacks, and tfctl has no CUDA for its processor."""
+    gpu = {**GPU, "devices": [{"slot": "", "id": "2342"}]}
+    (found,) = faults({"machine": "aarch64", "gpu": gpu, "python": {**PYTHON, "pythons": {}}}, stack=stack)
+    assert found["message"] == f"{stack} is made for x86_64; this is aarch64"
+    assert found["remedy"].startswith("no stack of tfctl is made for it: add one of your own (tfctl_stack_dirs); or")
+
+
+@pytest.mark.parametrize(("edition", "notices"), [("auto", 1), ("cpu", 0)])
+def test_wsl2_gets_the_cpu_edition_and_is_told_why(edition: str, notices: int) -> None:
+    decision, found = decide(facts(wsl=True), wanted(preferences=Preferences(edition=edition)))
+    assert found == [] and decision.stack and decision.stack.edition == "cpu"
+    assert [text for text in decision.notices if "WSL2" in text and "Windows" in text] == [*decision.notices]
+    assert len(decision.notices) == notices
+
+
+def test_wsl2_is_refused_if_it_is_to_use_its_gpu() -> None:
+    (found,) = faults({"wsl": True}, preferences=Preferences(edition="gpu"))
+    assert found["message"].startswith("tfctl_edition is gpu, and this is WSL2, whose driver is that of Windows")
+    assert "tfctl_edition: cpu" in found["remedy"]
 
 
 def test_decisions_need_no_space_for_an_existing_environment() -> None:

@@ -129,6 +129,12 @@ def test_driver_of_ubuntu_needs_no_program_that_creates_device_nodes_because_a_r
     assert (decision["notices"], faults) == ([], [])
 
 
+def test_desktop_gets_no_notice_with_a_driver_that_has_a_part_for_displays() -> None:
+    gpu = {"devices": ["2684"], "display": True}
+    decision, faults = decided({"system": "ubuntu-22.04", "preferences": {"driver_method": "repo"}, "gpu": gpu})
+    assert (decision["notices"], faults) == ([], [])
+
+
 @pytest.mark.parametrize("system", stacks.systems())
 def test_compiler_of_cuda_for_horovod_is_available_by_the_methods_that_the_guide_names(system: str) -> None:
     guide = " ".join((ansible.data_dir() / "docs/howto/gpus.md").read_text().split())

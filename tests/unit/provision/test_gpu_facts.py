@@ -32,6 +32,8 @@ PROPRIETARY = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
 """
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder@U22-I3-AE18)\n"
+#: The fields of gpu_defects.FIELDS: an idle card since Ampere.
+HEALTHY = "No, No, [N/A], 0, No, 0x0000000000000001, 0x0000000000000001"
 NVIDIAS = "NVIDIA <cudatools@nvidia.com>"
 UBUNTUS = "Ubuntu Core Developers <ubuntu-devel-discuss@lists.ubuntu.com>"
 
@@ -101,7 +103,7 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
         (fake.root / f"proc/{pid}/fd/5").symlink_to("/dev/nvidia0")
     fake.program(
         "nvidia-smi",
-        'echo "GPU-1, 00000000:17:00.0, 9.0, 580.65.06, Disabled, Enabled, No, No, [N/A], NVIDIA H100 80GB HBM3"',
+        f'echo "GPU-1, 00000000:17:00.0, 9.0, 580.65.06, Disabled, Enabled, {HEALTHY}, NVIDIA H100 80GB HBM3"',
     )
     fake.packages(
         f"ii libnvidia-compute-580 580.65.06-0ubuntu1 {NVIDIAS}",
@@ -201,7 +203,7 @@ WARNING = "WARNING: infoROM is corrupted at gpu 0000:B3:00.0"
 def test_gpu_of_which_nvidia_smi_warns_counts_as_working(said: str) -> None:
     """The name of a card may contain a comma."""
     name = "Quadro P4000, of a laboratory"
-    row = f"GPU-1, 00000000:B3:00.0, 6.1, 535.161.07, [N/A], Enabled, No, No, [N/A], {name}"
+    row = f"GPU-1, 00000000:B3:00.0, 6.1, 535.161.07, [N/A], Enabled, {HEALTHY}, {name}"
     shown = readings.smi(SeenSmi(QUERY, 14, said.format(row=row, warning=WARNING)))
     expected = SmiGpu(
         "GPU-1", name, capability="6.1", driver="535.161.07", mig=False, persistence=True, bus="00000000:B3:00.0"
@@ -244,6 +246,34 @@ def test_gpu_facts_recognise_a_driver_from_a_run_installer(fake: FakeHost) -> No
     fake.program("systemd-detect-virt", "echo lxc")
     seen = fake.look()
     assert (seen.origins, seen.version, seen.container) == (("run",), "550.54.14", "lxc")
+    assert seen.beside == () and not seen.display
+
+
+def test_gpu_facts_name_the_libraries_of_packages_beside_those_of_a_run_installer(fake: FakeHost) -> None:
+    """nvidia-modprobe is no library, and can be used with both."""
+    fake.device("0000:01:00.0", "20b5", "030200")
+    fake.put("usr/bin/nvidia-uninstall", "")
+    fake.put("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "")
+    fake.packages(f"ii libcuda1 535.261.03-1 {DEBIANS}", f"ii nvidia-modprobe 535.161.07-1 {DEBIANS}")
+    seen = fake.look()
+    assert (seen.origins, seen.version, seen.beside) == (("debian", "run"), "580.95.05", ("libcuda1",))
+
+
+def test_gpu_facts_recognise_a_desktop_by_its_display_manager_or_the_driver_for_x(fake: FakeHost) -> None:
+    fake.device("0000:01:00.0", "2684", "030000")
+    fake.packages(f"ii xserver-xorg-video-nvidia-535 535.183.01-0ubuntu0.22.04.1 {UBUNTUS}")
+    assert fake.look().display
+    fake.packages(f"ii libnvidia-compute-535 535.183.01-0ubuntu0.22.04.1 {UBUNTUS}")
+    assert not fake.look().display
+    fake.put("etc/systemd/system/graphical.target.wants/x", "")
+    (fake.root / "etc/systemd/system/display-manager.service").symlink_to("/usr/lib/systemd/system/gdm.service")
+    assert fake.look().display
+
+
+def test_files_of_a_local_repository_are_no_driver(fake: FakeHost) -> None:
+    fake.device("0000:01:00.0", "20b5", "030200")
+    fake.packages(f"ii nvidia-driver-local-repo-debian12-580.95.05 1.0-1 {NVIDIAS}")
+    assert (fake.look().origins, fake.look().version) == ((), "")
 
 
 @pytest.mark.parametrize(
@@ -311,7 +341,7 @@ def has_tfctls_driver(fake: FakeHost) -> None:
     fake.put("proc/driver/nvidia/version", PROPRIETARY.replace("535.161.07", "535.261.03"))
     fake.program(
         "nvidia-smi",
-        'echo "GPU-1, 00000000:17:00.0, 8.0, 535.261.03, Disabled, Enabled, No, No, [N/A], NVIDIA A100 80GB PCIe"',
+        f'echo "GPU-1, 00000000:17:00.0, 8.0, 535.261.03, Disabled, Enabled, {HEALTHY}, NVIDIA A100 80GB PCIe"',
     )
     for path in (gpu_facts.BLACKLIST, gpu_facts.UNIT, "usr/bin/nvidia-modprobe"):
         fake.put(path, "")
@@ -344,7 +374,7 @@ def test_driver_stays_its_owners_after_tfctl_has_added_a_fabric_manager(
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
     fake.program(
         "nvidia-smi",
-        'echo "GPU-1, 00000000:17:00.0, 9.0, 535.161.07, Disabled, Enabled, No, No, [N/A], NVIDIA H100 80GB HBM3"',
+        f'echo "GPU-1, 00000000:17:00.0, 9.0, 535.161.07, Disabled, Enabled, {HEALTHY}, NVIDIA H100 80GB HBM3"',
     )
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"nvidia-fabricmanager-535": version}}))
     fake.packages(

@@ -95,6 +95,17 @@ def test_a_defective_gpu_is_a_notice() -> None:
     assert decided(host(*SLOTS))[0]["notices"] == []
 
 
+@pytest.mark.parametrize("preferences", [{}, {"driver": "none"}])
+def test_a_slow_gpu_is_a_notice_whoever_maintains_the_driver(preferences: dict[str, str]) -> None:
+    found = host(*SLOTS)
+    found["gpu"]["smi"] = [f"0x0000000000000048, {line}" for line in smi(*SLOTS)]
+    found["gpu"]["smi_query"] = f"clocks_event_reasons.active,{QUERY}"
+    decision, faults = decided({**found, "preferences": preferences})
+    assert faults == []
+    slow = [text for text in decision["notices"] if "too hot" in text]
+    assert slow[0].startswith(f"GPU GPU-{SLOTS[0]}: the hardware reduces its clocks") and len(slow) == len(SLOTS)
+
+
 @pytest.mark.parametrize(
     ("loaded", "driven"), [("580.95.05", ["20b2"]), ("470.256.02", ["20b2", "1287"]), ("", ["20b2", "1287"])]
 )

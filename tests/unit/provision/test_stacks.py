@@ -46,6 +46,20 @@ def test_lock_pins_every_requirement_of_its_stack_by_hash(stack: stacks.Stack, e
         assert (brought["cudnn"], brought["nccl"]) == (stack.gpu.cudnn, stack.gpu.nccl)
 
 
+#: The major version of protoc that generated the code in the wheels of TensorFlow that accept later ones of protobuf.
+GENERATED_BY = {"tf2.20": 5, "tf2.21": 6}
+
+
+@pytest.mark.parametrize(("name", "generated_by"), GENERATED_BY.items())
+def test_protobuf_of_a_lock_is_at_most_one_major_version_later_than_the_code_that_it_runs(
+    name: str, generated_by: int
+) -> None:
+    """Later ones need not run it: protobuf.dev/support/cross-version-runtime-guarantee."""
+    locks = [stack.lock(edition, python) for stack, edition, python in LOCKS if stack.name == name]
+    found = {lock.name: int(versions_in(lock)["protobuf"].partition(".")[0]) for lock in locks}
+    assert found and {lock: major for lock, major in found.items() if major > generated_by + 1} == {}
+
+
 @pytest.mark.parametrize(
     ("stack", "python"), BUILD_LOCKS, ids=[stack.build_lock(python).stem for stack, python in BUILD_LOCKS]
 )

@@ -301,6 +301,19 @@ def test_transaction_removes_no_package_of_a_driver_that_is_on_hold_or_for_anoth
         planned(manager, NEW_BRANCH, component=component)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_driver"),
+    [
+        ("xserver-xorg-video-nvidia-535", True),
+        ("xserver-xorg-video-nouveau", False),
+        ("nvidia-driver-535", True),
+        ("nvidia-driver-local-repo-ubuntu2204-580.95.05", False),
+    ],
+)
+def test_packages_of_a_driver_are_recognised_by_their_names(name: str, is_driver: bool) -> None:
+    assert bool(node_transaction.DRIVER.match(name)) == is_driver
+
+
 def test_patterns_of_a_drivers_packages_are_those_of_preflight() -> None:
     """Modules that run on hosts cannot import them."""
     assert node_transaction.DRIVER.pattern == readings.PACKAGE.pattern

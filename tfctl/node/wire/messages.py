@@ -354,7 +354,7 @@ class Card(NamedTuple):
 
     ``persistence``, ``ecc``: whether these modes are enabled. ``ecc_errors``: memory errors since the last reboot that
     were not corrected. ``mhz``, ``max_mhz``: of the processors. ``mig``: the profiles of the MIG instances; None if the
-    card is not in MIG mode.
+    card is not in MIG mode. ``notices``: what somebody should look at, although tasks get the card.
     """
 
     uuid: str
@@ -367,6 +367,7 @@ class Card(NamedTuple):
     celsius: Optional[int] = None
     watts: Optional[int] = None
     mig: Optional[tuple[str, ...]] = None
+    notices: tuple[str, ...] = ()
 
 
 class Disk(NamedTuple):

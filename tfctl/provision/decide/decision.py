@@ -54,9 +54,10 @@ class ChosenStack:
 class Driver:
     """``version``: of the driver that stays, else the branch or the version to install. ``pin``: a branch or a version,
     with which the versions of its packages must begin. ``packages``: installed in one transaction;
-    ``first``: installed before it. ``stream``: the module stream for dnf. ``own``: whether tfctl installed the driver
-    that stays. ``nodes``: whether to create the device nodes at each boot. ``services``: to be started. ``build``:
-    whether DKMS has to build the module for the running kernel. ``blacklist``: whether to block nouveau; ``initramfs``:
+    ``first``: installed before it. ``stream``: the module stream for dnf. ``upgrade``: whether packages that are
+    installed get the version that pins and package sources choose. ``own``: whether tfctl installed the driver that
+    stays. ``nodes``: whether to create the device nodes at each boot. ``services``: to be started. ``build``: whether
+    DKMS has to build the module for the running kernel. ``blacklist``: whether to block nouveau; ``initramfs``:
     the command that removes it from the initramfs. ``unattended``: whether to exclude the driver from unattended
     upgrades, and ``signed``: with the kernel, because the distribution builds the modules of both together.
     ``needed``: whether something has to be done. If not, the receipt of the role decides whether it runs.
@@ -68,6 +69,7 @@ class Driver:
     packages: tuple[str, ...]
     first: tuple[str, ...]
     stream: str
+    upgrade: bool
     own: bool
     nodes: bool
     services: tuple[str, ...]

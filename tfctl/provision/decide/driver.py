@@ -106,7 +106,9 @@ def _notice(host: GpuHost) -> None:
     if gpu.kernel.newest != gpu.kernel.release:
         notices.append(f"kernel {gpu.kernel.newest} is installed, {gpu.kernel.release} runs")
     failed = [f"{each.version} for {each.kernel or 'no kernel'}" for each in gpu.dkms if each.state != "installed"]
-    notices += [f"no task gets GPU {each.uuid}: {each.defect}" for each in gpu.smi.gpus if each.defect]
+    if gpu.beside:
+        message = "NVIDIA's .run installer and packages have both installed a driver, and overwrite each other's files"
+        notices.append(f"{message}: remove one of them, by nvidia-uninstall, or {' '.join(gpu.beside)}")
     if failed:
         notices.append(f"DKMS has not built driver {' and '.join(failed)}; see `dkms status` and its make.log")
 
@@ -184,6 +186,10 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
             f"{' '.join(gpu.held)} are on hold, and driver {chosen} is to replace them",
             f"{free} {' '.join(gpu.held)}, or set tfctl_driver: none",
         )
+    if gpu.display and method == "distribution":
+        message = "this host has a desktop, and the driver that tfctl installs has no part for displays"
+        remedy = "to use a screen on an NVIDIA GPU, install the full driver yourself, and set tfctl_driver: none"
+        host.findings.notices.append(f"{message}: {remedy}")
     if not signed:
         kernel.judge_build(host)
     if gpu.switches:
@@ -192,9 +198,11 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
         method == "repo" and facts.packager == "apt-get"
     ):  # there, pins choose the version
         packages = tuple(f"{name}={wanted}-*" if VERSIONED.match(name) else name for name in packages)
+    if method == "repo" and facts.packager == "apt-get":
+        packages += _outdated(gpu.packages, chosen, is_open, packages)
     decision = _decision(host, method, wanted, packages)
     # The package manager may configure the driver before the headers: then nothing has built the module.
-    return replace(decision, first=first, stream=stream, build=not signed, signed=signed)
+    return replace(decision, first=first, stream=stream, upgrade=True, build=not signed, signed=signed)
 
 
 def _notice_end(host: GpuHost, method: str, branch: int) -> None:
@@ -297,6 +305,17 @@ def _packages(host: GpuHost, method: str, chosen: int, is_open: bool) -> tuple[t
     return (module, *(offered.packages if offered else ()), *headers), (), ""
 
 
+def _outdated(installed: Sequence[str], chosen: int, is_open: bool, asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the installed packages that are to follow. NVIDIA's metapackages for apt require minimal versions only."""
+    found = []
+    for name in installed:
+        branch = re.search(r"-(\d{3})(?:-|$)", name)
+        module = re.search("kernel|dkms", name)
+        if not (branch and int(branch[1]) != chosen) and not (module and ("open" in name) != is_open):
+            found.append(name)
+    return tuple(name for name in found if name not in asked)
+
+
 def _of_ubuntu(host: GpuHost, chosen: int, is_open: bool, headers: tuple[str, ...]) -> tuple[str, ...]:
     """Return Ubuntu's packages: with Secure Boot, the modules that Canonical built and signed."""
     kind = f"{chosen}-server{'-open' if is_open else ''}"
@@ -326,6 +345,7 @@ def _decision(host: GpuHost, method: str, version: str, packages: tuple[str, ...
         packages=packages,
         first=(),
         stream="",
+        upgrade=False,
         own=host.gpu.own,
         nodes=True,
         services=_services(host, persistence=True),

@@ -85,7 +85,7 @@ class LostGpu:
 class SmiGpu:
     """A GPU that nvidia-smi shows. ``mig``: whether it is divided into instances. ``persistence``: whether the driver
     keeps it initialised while no process uses it. ``bus``: its address as it is shown, or "". ``defect``: why it must
-    not be used, or "".
+    not be used, or "". ``notices``: what somebody should look at.
     """
 
     uuid: str
@@ -96,6 +96,7 @@ class SmiGpu:
     persistence: bool
     bus: str = ""
     defect: str = ""
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,10 @@ class UnchangedGpuFacts:
     tfctl_nvidia.service creates them at each boot, with ``modprobe``: whether nvidia-modprobe is installed.
     ``mok``: whether the machine trusts the key with which DKMS signs modules, and ``signing_key``: whether the host has
     this key; both are false without Secure Boot. ``excluded``: whether the driver is excluded from ``unattended``
-    upgrades. ``fabric_running``: whether the service of the fabric manager runs; ``open_module``: whether the loaded
-    module is NVIDIA's open one. ``apt_sources``: the text of the files of apt's package sources that may have a
-    repository of NVIDIA, by path, without tfctl's own.
+    upgrades. ``display``: whether a display manager is enabled, or NVIDIA's driver for X installed. ``fabric_running``:
+    whether the service of the fabric manager runs; ``open_module``: whether the loaded module is NVIDIA's open one.
+    ``apt_sources``: the text of the files of apt's package sources that may have a repository of NVIDIA, by path,
+    without tfctl's own.
     """
 
     devices: tuple[Device, ...]
@@ -174,6 +176,7 @@ class UnchangedGpuFacts:
     excluded: bool
     apt_sources: Mapping[str, str]
     container: str
+    display: bool
     kernel: Kernel
     initramfs: str
 
@@ -185,7 +188,8 @@ class GpuFacts(UnchangedGpuFacts):
     ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
     on hold; ``own``: whether tfctl installed it, and not only what was added to it; ``drifted``: packages of tfctl's
     that are no longer as it left them; ``fabric_manager``: its version. A version is "" if there is none. ``lost``: the
-    GPUs that nvidia-smi does not show.
+    GPUs that nvidia-smi does not show. ``beside``: the packages of a driver's libraries, if there is also a driver of
+    NVIDIA's own installer. ``packages``: those of the driver.
     """
 
     smi: Smi
@@ -198,6 +202,8 @@ class GpuFacts(UnchangedGpuFacts):
     persistence: bool
     dkms: tuple[DkmsBuild, ...]
     lost: tuple[LostGpu, ...] = ()
+    beside: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,8 @@ class Firewalld:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts about a host. ``gpu`` is None without NVIDIA hardware and driver.
+    """The facts about a host. ``wsl``: whether it is WSL2, the Linux in Windows. ``gpu``: None without NVIDIA hardware
+    and driver.
 
     ``user``, ``group``: the UID and GID of tfctl, if they exist; ``uid_owner``, ``gid_owner``: whose the wanted UID and
     GID are. ``unfinished``: packages that dpkg has left half installed, and "" if it was interrupted. ``addresses``:
@@ -238,6 +245,7 @@ class Facts:
     system: str
     title: str
     machine: str
+    wsl: bool
     init: str
     systemd: int
     own_python: tuple[int, ...]

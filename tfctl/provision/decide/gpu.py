@@ -23,10 +23,15 @@ def edition_of(facts: Facts, stack: Stack, wish: str, findings: Findings) -> str
     gpu, needs = facts.gpu, stack.gpu if "gpu" in stack.editions else None
     if wish not in ("auto", "cpu", "gpu"):
         findings.refuse(f"tfctl_edition is {wish!r}", "give auto, cpu or gpu", "inventory")
+    elif wish == "gpu" and facts.wsl:
+        message = "tfctl_edition is gpu, and this is WSL2, whose driver is that of Windows: tfctl does not support it"
+        findings.refuse(message, "set tfctl_edition: cpu, or use the GPU from a Linux that runs without Windows")
     elif wish == "gpu" and (gpu is None or needs is None):
         there = f"{stack.name} has no edition for GPUs" if gpu else "this host has no NVIDIA GPU"
         findings.refuse(f"tfctl_edition is gpu, and {there}", "set tfctl_edition: auto")
-    if wish == "cpu" or gpu is None:
+    if facts.wsl and wish == "auto":
+        findings.notices.append("this is WSL2, where tfctl uses no GPU, because the driver is that of Windows")
+    if wish == "cpu" or gpu is None or facts.wsl:
         return "cpu"
     if needs is None:
         findings.notices.append(f"this host has {named(cards(gpu))}, but {stack.name} has only a CPU edition")
@@ -64,6 +69,9 @@ def decide(host: GpuHost, stacks: Mapping[str, Stack]) -> GpuSoftware | None:
             f"{named(beyond)} has {beyond[0].capability}",
             f"{others} set tfctl_edition: cpu",
         )
+    for each in gpu.smi.gpus:
+        findings.notices += [f"no task gets GPU {each.uuid}: {each.defect}"] if each.defect else []
+        findings.notices += [f"GPU {each.uuid}: {text}" for text in each.notices]
     if any(each.mig for each in gpu.smi.gpus):
         findings.notices.append("MIG is on: a task sees one instance, and NCCL does not reach across them")
     chosen = driver(host)

@@ -17,6 +17,7 @@ from tfctl.wording import abbreviated
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
 OLDEST_PYTHON = (3, 9)  # of the node part
 LINKS = "/opt/tfctl/stacks"
+NO_STACK = "no stack of tfctl is made for it: add one of your own (tfctl_stack_dirs)"
 OWN_USERS = ("tfctl", "tfctl-guard")
 USER_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 
@@ -60,8 +61,12 @@ def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
         yield fault(
             f"{facts.title} is not supported", f"supported systems: {titles}; leave it out with --limit '!{{host}}'"
         )
+        return  # what is too old or missing there has no remedy
     if facts.init != "systemd":
-        yield fault(f"PID 1 is {facts.init or 'unknown'}, not systemd", "jobs are units: boot it with systemd")
+        remedy = "jobs are units: boot it with systemd"
+        if facts.wsl:
+            remedy = "write systemd=true below [boot] in its /etc/wsl.conf, then run in Windows: wsl --shutdown"
+        yield fault(f"PID 1 is {facts.init or 'unknown'}, not systemd", remedy)
     elif facts.systemd < OLDEST_SYSTEMD:
         yield fault(f"systemd {facts.systemd}; {OLDEST_SYSTEMD} or newer is needed", "upgrade the operating system")
     if facts.own_python < OLDEST_PYTHON:
@@ -115,16 +120,17 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[ChosenStac
         message = f"tfctl_gpus_expected is {expected}, and no NVIDIA GPU is on the PCI bus"
         findings.refuse(message, "restart {host}; if the GPUs do not return, have the machine repaired")
     edition = gpu.edition_of(facts, stack, wanted.preferences.edition, findings)
-    host = gpu.gpu_host_of(facts, wanted, stack, findings) if edition == "gpu" else None
-    gpus = gpu.decide(host, wanted.stacks) if host else None
     chosen = stack.editions[edition]
     if facts.machine not in chosen.machines:
         made_for = " and ".join(chosen.machines)
         message = f"{name} is made for {made_for}; this is {facts.machine}"
         editions = {each: other.editions.get(edition) for each, other in wanted.stacks.items()}
         fitting = [each for each, other in editions.items() if other and facts.machine in other.machines]
-        instead = f"set tfctl_stack: {' or '.join(fitting)}" if fitting else "no stack of tfctl is made for it"
+        instead = f"set tfctl_stack: {' or '.join(fitting)}" if fitting else NO_STACK
         findings.refuse(message, f"{instead}; or leave it out with --limit '!{{host}}'")
+        return None, None
+    host = gpu.gpu_host_of(facts, wanted, stack, findings) if edition == "gpu" else None
+    gpus = gpu.decide(host, wanted.stacks) if host else None
     python = pythons.choose(facts, wanted, stack, findings)
     if python is None:
         return None, gpus

@@ -33,14 +33,15 @@ MAKERS = (("debian", "debian"), ("nvidia", "nvidia"), ("ubuntu", "canonical"), (
 #: Those of Ubuntu have versions such as 550.54.15-0ubuntu0.22.04.1, or -server in their names.
 NVIDIAS_FOR_UBUNTU = re.compile(r"\d{3}\.\d+(\.\d+)?-0ubuntu1")
 PACKAGE = re.compile(
-    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe|firmware"
-    r"|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
-    r"|xorg-x11-drv-nvidia|firmware-nvidia)"
+    r"^(nvidia-(driver(?!-local-repo)|kernel|open|dkms|headless|utils|smi|compute|fabric-?manager|persistenced|modprobe"
+    r"|firmware|legacy|tesla|linux-grid|vgpu)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers"
+    r"|k?a?mod-nvidia|xorg-x11-drv-nvidia|xserver-xorg-video-nvidia|firmware-nvidia)"
 )
 # Packages with the driver's version. Others, such as nvidia-modprobe, may have their own.
 LIBRARY = re.compile(
     r"^(libcuda1$|libnvidia-(compute|ml)|nvidia-driver-(cuda-)?libs|xorg-x11-drv-nvidia-cuda|nvidia-driver-cuda)"
 )
+DISPLAY = "xserver-xorg-video-nvidia"  # the beginning of the names of the packages for X
 VERSION = re.compile(r"(?:^|:)(\d{3}\.\d+(?:\.\d+)?)")
 #: The exit code with which nvidia-smi(1) warns that the infoROM of a card is corrupt. The card computes.
 CORRUPT_INFOROM = 14
@@ -122,11 +123,14 @@ def gpu_facts(seen: SeenGpu) -> GpuFacts:
     shown = smi(seen.smi)
     installed = [NvidiaPackage(*row) for row in seen.packages]
     ours = [package for package in installed if PACKAGE.match(package.name)]
+    direct["display"] = seen.display or any(each.name.startswith(DISPLAY) for each in installed)
     return GpuFacts(
         **direct,
         smi=shown,
-        version=version(ours) or seen.installer or "",
+        version=seen.installer or version(ours),  # of the newest library, whoever has installed it
         origins=origins(ours, seen.installer),
+        packages=tuple(each.name for each in ours),
+        beside=tuple(each.name for each in ours if seen.installer is not None and LIBRARY.match(each.name)),
         held=tuple(sorted(package.name for package in ours if package.held and package.name not in seen.holds)),
         own=any(package.name in seen.holds and LIBRARY.match(package.name) for package in ours),
         drifted=drifted(installed, seen.holds),
@@ -163,6 +167,7 @@ def gpu_of(query: str, line: str) -> SmiGpu:
         persistence=row.get("persistence_mode") != "Disabled",
         bus=row.get("pci.bus_id", ""),
         defect=gpu_defects.defect_of(row),
+        notices=gpu_defects.notices_of(row),
     )
 
 
