@@ -481,6 +481,7 @@ Enabling module streams:
  nvidia-driver                     580-open
 
 Transaction Summary
+     replacing  nvidia-driver-NVML.x86_64 3:535.183.06-1.el9
 ================================================================================
 Install  2 Packages
 
@@ -503,7 +504,7 @@ def test_dnf_simulation_is_read(programs: Path) -> None:
         "nvidia-open": "3:580.65.06-1.el9", "cuda-toolkit-12-2-config-common-of-a-long-name": "0:12.2.140-1.el9",
         "libnccl": "0:2.16.5-1+cuda12.0",
     }  # fmt: skip
-    assert removed == ["openmpi"]
+    assert removed == ["openmpi", "nvidia-driver-NVML"]
     words = (programs / "log").read_text().split()
     assert words[-3:] == ["--assumeno", "install", "nvidia-open-3:580*"]
     assert "-q" not in words, "dnf -q prints no table"
