@@ -113,13 +113,14 @@ class Manager(Protocol):
 
 
 def transaction(
-    manager: Manager, component: str, first: Sequence[str], asked: Sequence[str], update: bool
+    manager: Manager, component: str, first: Sequence[str], asked: Sequence[str], update: bool, upgrade: bool = False
 ) -> Transaction:
     """Return what has to be done so that the packages are installed, complete, on hold and recorded.
 
     ``first`` has been installed already, unless in check mode. ``asked`` empty: the packages that were recorded for the
     component before, of those without a version only what is installed. ``update``: whether to update the package lists
-    before a simulation. Raises ModuleFailed.
+    before a simulation. ``upgrade``: whether to install the newest versions, even if others that match are installed.
+    Raises ModuleFailed.
     """
     record = recorded()
     before = record.get(component, {})
@@ -130,7 +131,7 @@ def transaction(
     # Otherwise, a package without a version may have a version in its name, and updates replace it with another one.
     asked = list(asked) or sorted(name for name in before if name in now or (before[name] and not interrupted))
     damaged = manager.damaged(now)
-    complete = all(is_installed(now, package) for package in asked)
+    complete = not upgrade and all(is_installed(now, package) for package in asked)
     if update and (damaged or not complete):
         manager.update()
     own = {name for names in record.values() for name in names}

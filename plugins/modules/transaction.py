@@ -31,6 +31,8 @@ options:
     type: list
     elements: str
     default: []
+  upgrade:
+    {type: bool, default: false, description: Whether newer versions replace installed ones that C(packages) allows.}
 """
 
 EXAMPLES = """
@@ -73,6 +75,7 @@ def main() -> None:
             "packager": {"type": "str", "required": True, "choices": list(MANAGERS)},
             "packages": {"type": "list", "elements": "str", "required": True},
             "first": {"type": "list", "elements": "str", "default": []},
+            "upgrade": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -80,7 +83,8 @@ def main() -> None:
 
 
 def simulate(asked: dict[str, Any], dry: bool) -> dict[str, object]:
-    found = transaction(MANAGERS[asked["packager"]](), asked["component"], asked["first"], asked["packages"], not dry)
+    given = asked["component"], asked["first"], asked["packages"]
+    found = transaction(MANAGERS[asked["packager"]](), *given, not dry, asked["upgrade"])
     differs = bool(found.install or found.reinstall or found.release or found.hold or found.record != recorded())
     return {"changed": dry and differs, **found._asdict()}
 

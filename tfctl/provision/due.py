@@ -22,7 +22,7 @@ _FROM_NVIDIA = {"nvidia_repo", *LIBRARIES, "nvidia_driver"}
 #: Options that say what has to be done in this run. They differ after it, so digests leave them out.
 MOMENTARY = {
     "nvidia_driver_packages", "nvidia_driver_first_packages", "nvidia_driver_module_stream", "nvidia_driver_branch",
-    "nvidia_driver_restore", "nvidia_driver_build_module",
+    "nvidia_driver_restore", "nvidia_driver_build_module", "nvidia_driver_upgrade",
 }  # fmt: skip
 
 

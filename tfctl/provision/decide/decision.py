@@ -54,12 +54,13 @@ class ChosenStack:
 class Driver:
     """``version``: of the driver that stays, else the branch or the version to install. ``pin``: a branch or a version,
     with which the versions of its packages must begin. ``packages``: installed in one transaction;
-    ``first``: installed before it. ``stream``: the module stream for dnf. ``own``: whether tfctl installed the driver
-    that stays. ``nodes``: whether to create the device nodes at each boot. ``services``: to be started. ``build``:
-    whether DKMS has to build the module for the running kernel. ``blacklist``: whether to block nouveau; ``initramfs``:
-    the command that removes it from the initramfs. ``unattended``: whether to exclude the driver from unattended
-    upgrades, and ``signed``: with the kernel, because the distribution builds the modules of both together.
-    ``needed``: whether something has to be done. If not, the receipt of the role decides whether it runs.
+    ``first``: installed before it. ``upgrade``: whether newer versions replace installed ones. ``stream``: the module
+    stream for dnf. ``own``: whether tfctl installed the driver that stays. ``nodes``: whether to create device nodes at
+    each boot. ``services``: to be started. ``build``: whether DKMS has to build the module for the running kernel.
+    ``blacklist``: whether to block nouveau; ``initramfs``: the command that removes it from the initramfs.
+    ``unattended``: whether to exclude the driver from unattended upgrades, and ``signed``: with the kernel, because the
+    distribution builds the modules of both together. ``needed``: whether something has to be done. If not, the receipt
+    of the role decides whether it runs.
     """
 
     method: str
@@ -67,6 +68,7 @@ class Driver:
     pin: str
     packages: tuple[str, ...]
     first: tuple[str, ...]
+    upgrade: bool
     stream: str
     own: bool
     nodes: bool

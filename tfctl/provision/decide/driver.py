@@ -198,7 +198,8 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
         packages = tuple(f"{name}={wanted}-*" if VERSIONED.match(name) else name for name in packages)
     decision = _decision(host, method, wanted, packages)
     # The package manager may configure the driver before the headers: then nothing has built the module.
-    return replace(decision, first=first, stream=stream, build=not signed, signed=signed)
+    upgrade = host.preferences.upgrade_driver
+    return replace(decision, first=first, upgrade=upgrade, stream=stream, build=not signed, signed=signed)
 
 
 def _notice_end(host: GpuHost, method: str, branch: int) -> None:
@@ -329,6 +330,7 @@ def _decision(host: GpuHost, method: str, version: str, packages: tuple[str, ...
         pin=version if version == host.preferences.driver or "." not in version else str(_branch(version)),
         packages=packages,
         first=(),
+        upgrade=False,
         stream="",
         own=host.gpu.own,
         nodes=True,
