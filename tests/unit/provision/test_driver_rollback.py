@@ -86,5 +86,5 @@ def test_rollback_removes_its_pins_also_if_the_packages_cannot_be_downloaded(tmp
     (tmp_path / "hosts").write_text("offline ansible_connection=local\n")
     output = roll_back(tmp_path, nvidia_driver_previous_record=f"{tmp_path}/before.json")
     assert "Failed to fetch" in output and "failed=1" in output, output
-    removal = output.partition("TASK [nvidia_driver : Remove the pins of these versions]")[2]
+    removal = output.partition("TASK [tfctl.cluster.nvidia_driver : Remove the pins of these versions]")[2]
     assert re.match(r" \*+\n(?:ok|changed): \[offline\]", removal), output
