@@ -95,9 +95,10 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def simulated(tree: DnfTree, driver: Any, monkeypatch: pytest.MonkeyPatch) -> Transaction:
     """Do what the role nvidia_packages does before it installs the packages of a driver."""
     (enable,) = (task for task in tasks_of("nvidia_packages", "dnf.yml") if "module stream" in task["name"])
-    words = [driver["stream"] if "{{" in word else word for word in enable["ansible.builtin.command"]["argv"]]
+    given = {"{{ nvidia_packages_module_stream }}": driver["stream"]}
+    given["{{ ansible_check_mode | ternary('--assumeno', '-y') }}"] = "-y"
     if driver["stream"]:
-        tree.run(*words)
+        tree.run(*(given.get(word, word) for word in enable["ansible.builtin.command"]["argv"]))
     monkeypatch.setenv("PATH", str(tree.programs))
     return transaction(Dnf(), "nvidia_driver", driver["first"], driver["packages"], True, driver["upgrade"])
 
