@@ -112,6 +112,7 @@ def provision(tree: DnfTree, driver: Any, monkeypatch: pytest.MonkeyPatch) -> di
     options = ["--allowerasing"] if install.get("allowerasing") else []
     tree.run("dnf", "-y", "--setopt=install_weak_deps=False", *options, "install", *wanted.install)
     node_transaction.RECORD.write_text(json.dumps(wanted.record))
+    node_transaction.PREVIOUS.write_text(json.dumps(wanted.previous))
     return wanted.record["nvidia_driver"]
 
 
@@ -199,3 +200,17 @@ def test_a_fabric_manager_is_added_in_the_version_of_the_installed_driver(
     record = provision(host, driver, monkeypatch)
     assert FABRIC in record and numbers(record) == {"580.105.08"}
     assert record == drivers(host)
+
+
+def test_the_driver_of_another_branch_can_be_installed_again_from_its_stream(
+    host: DnfTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `tfctl provision --rollback` does. The role takes the stream from the record, see test_driver_rollback.py."""
+    earlier, _ = plan(CARDS["A100"], "570")
+    before = provision(host, earlier, monkeypatch)
+    driver, _ = plan(CARDS["A100"], "580", newest("570"))
+    provision(host, driver, monkeypatch)
+    assert json.loads(node_transaction.PREVIOUS.read_text())["nvidia_driver"] == before
+    names = [f"{name}={version}" for name, version in before.items()]
+    back = {"stream": earlier["stream"], "first": [], "packages": names, "upgrade": False}
+    assert provision(host, back, monkeypatch) == before == drivers(host)
