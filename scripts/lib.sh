@@ -60,6 +60,11 @@ test_programs() {
         /usr/share/keyrings/debian-archive-bookworm-stable.gpg=debian-archive-keyring
 }
 
+# Install what the extended tests need as well: dnf, and what makes packages and repositories for it.
+extended_programs() {
+    programs dnf=dnf createrepo_c=createrepo-c modifyrepo_c=createrepo-c rpm=rpm rpmbuild=rpm
+}
+
 # Install what `tfctl lab` needs on this machine.
 lab_packages() {
     if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then

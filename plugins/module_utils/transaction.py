@@ -31,7 +31,8 @@ LIBRARY = re.compile(
 )
 KERNEL = re.compile(r"linux-image|kernel-core|kernel-modules-core")
 APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=600")
-DNF = ("dnf", "--disableplugin=versionlock", "--setopt=install_weak_deps=False")
+#: Without --allowerasing, dnf would replace no kernel module by one that conflicts with it.
+DNF = ("dnf", "--disableplugin=versionlock", "--setopt=install_weak_deps=False", "--allowerasing")
 #: Without the packages that seem unused afterwards, which may be in use.
 APT_PURGE = (*APT, "-o", "APT::Get::AutomaticRemove=false", "--allow-change-held-packages")
 DNF_REMOVE = ("dnf", "--noautoremove", "--setopt=clean_requirements_on_remove=False")
@@ -276,10 +277,12 @@ class Dnf(Manager):
             raise ModuleFailed("\n".join([f"dnf cannot install {' '.join(packages)}", *lines]), remedy_for(lines))
         rows = [(title.startswith("Removing"), name, version) for title, name, version in table(output)]
         versions = {name: version if ":" in version else f"0:{version}" for gone, name, version in rows if not gone}
-        return Simulation(versions, [name for gone, name, _ in rows if gone])
+        replaced = re.findall(r"^ +replacing +(\S+)\.\w+ ", output, re.MULTILINE)
+        return Simulation(versions, [*(name for gone, name, _ in rows if gone), *replaced])
 
     def exact(self, name: str, version: str) -> str:
-        return f"{name}-{version}"
+        # A request for kernel headers has name and version in one word.
+        return name if version.partition(":")[2] in name else f"{name}-{version}"
 
     def removed_with(self, names: Sequence[str]) -> set[str]:
         """Return the names of all packages that would be removed together with these. Raises ModuleFailed."""

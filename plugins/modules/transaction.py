@@ -35,6 +35,8 @@ options:
     type: list
     elements: str
     default: []
+  upgrade:
+    {type: bool, default: false, description: Whether newer versions replace installed ones that C(packages) allows.}
 """
 
 EXAMPLES = """

@@ -93,7 +93,7 @@ def remove(host: Host, specs: list[str], act: bool, quiet: bool) -> int:
     return transaction(host, "Removing", {name: host["installed"][name] for name in sorted(names)}, act, quiet)
 
 
-def module(host: Host, verb: str, spec: str, may_switch: bool) -> int:
+def module(host: Host, verb: str, spec: str, may_switch: bool, act: bool) -> int:
     name, _, stream = spec.partition(":")
     streams = host.setdefault("streams", {})
     found = streams.get(name)
@@ -107,6 +107,9 @@ def module(host: Host, verb: str, spec: str, may_switch: bool) -> int:
             "Error: It is not possible to switch enabled streams of a module unless explicitly enabled via "
             "configuration option module_stream_switch."
         )
+        return 1
+    elif not act:
+        print("Operation aborted.")
         return 1
     else:
         streams[name] = stream
@@ -143,9 +146,9 @@ def dnf(host: Host, words: list[str]) -> int:
     verb, *rest = [word for word in words if not word.startswith("-")]
     if verb == "versionlock":
         return versionlock(host, rest[0], rest[1:])
-    if verb == "module":
-        return module(host, rest[0], rest[1], "--setopt=module_stream_switch=1" in options)
     act = "--assumeno" not in options
+    if verb == "module":
+        return module(host, rest[0], rest[1], "--setopt=module_stream_switch=1" in options, act)
     if verb == "remove":
         return remove(host, rest, act, "-q" in options)
     return install_packages(host, rest, act, "--disableplugin=versionlock" not in options, "-q" in options)

@@ -68,12 +68,15 @@ class Host:
                 }
         return self.run({"nvidia_packages_transaction": wanted._asdict()}, block, tasks[-1])
 
-    def run(self, variables: dict[str, Any], *tasks: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, variables: dict[str, Any], *tasks: dict[str, Any], check: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         found = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": tasks}
         playbook = self.folder / "play.yml"
         playbook.write_text(json.dumps([found]))
         words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local"]
         words += [str(playbook), "-e", f"ansible_python_interpreter={sys.executable}"]
+        words += ["--check"] if check else []
         path = f"{os.environ['PATH']}:/usr/bin:/bin"
         return subprocess.run(words, capture_output=True, text=True, timeout=110, env={**os.environ, "PATH": path})
 
@@ -160,6 +163,24 @@ def test_module_stream_of_another_branch_is_enabled_and_stays(host: Host) -> Non
     for stream, changed in (("570-open", 1), ("580-open", 1), ("580-open", 0)):
         done = host.run({"nvidia_packages_module_stream": f"nvidia-driver:{stream}"}, task)
         assert f"changed={changed} " in done.stdout and "failed=0" in done.stdout, done.stdout
+        assert host["streams"] == {"nvidia-driver": stream}
+
+
+@pytest.mark.extended
+def test_check_mode_enables_no_module_stream_and_simulates_nothing_without_it(host: Host) -> None:
+    """dnf finds the packages of a branch in its stream only."""
+    enable, simulate = (
+        task
+        for task in yaml.safe_load((ROLE / "tasks/dnf.yml").read_text())
+        if "stream" in task["name"] or "Simulate" in task["name"]
+    )
+    simulate["ansible.builtin.debug"] = {"msg": "it is simulated"}
+    del simulate["ansible.builtin.import_tasks"]
+    variables = {"nvidia_packages_module_stream": "nvidia-driver:580-open"}
+    for stream, simulated in (("570-open", False), ("580-open", True)):
+        host.change(streams={"nvidia-driver": stream})
+        done = host.run(variables, enable, simulate, check=True)
+        assert "failed=0" in done.stdout and ("it is simulated" in done.stdout) == simulated, done.stdout
         assert host["streams"] == {"nvidia-driver": stream}
 
 

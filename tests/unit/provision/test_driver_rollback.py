@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.linked_collection import link_collection
+from tests.unit.provision.role_play import check, play
 
 #: A fake of gpu_state, as an action: a job runs on the host "busy".
 STATE = """
@@ -86,5 +87,20 @@ def test_rollback_removes_its_pins_also_if_the_packages_cannot_be_downloaded(tmp
     (tmp_path / "hosts").write_text("offline ansible_connection=local\n")
     output = roll_back(tmp_path, nvidia_driver_previous_record=f"{tmp_path}/before.json")
     assert "Failed to fetch" in output and "failed=1" in output, output
-    removal = output.partition("TASK [nvidia_driver : Remove the pins of these versions]")[2]
+    removal = output.partition("TASK [tfctl.cluster.nvidia_driver : Remove the pins of these versions]")[2]
     assert re.match(r" \*+\n(?:ok|changed): \[offline\]", removal), output
+
+
+@pytest.mark.extended
+def test_rollback_enables_the_module_stream_of_the_previous_branch(tmp_path: Path) -> None:
+    """Without it, dnf finds none of the packages."""
+    records = {
+        "nvidia-driver:570-open": {"libnvidia-ml": "3:570.133.20-1.el9", "nvidia-open": "3:570.133.20-1.el9"},
+        "nvidia-driver:535-dkms": {"cuda-drivers": "535.183.06-1", "nvidia-fabric-manager": "0:535.183.06-1"},
+        "": {"libcuda1": "535.2-1", "nvidia-open-580": "580.65.06-1"},
+    }
+    tasks = [
+        check(f"nvidia_driver_previous_stream == '{stream}'", nvidia_driver_previous=found)
+        for stream, found in records.items()
+    ]
+    play(tmp_path, "nvidia_driver", tasks)

@@ -195,6 +195,17 @@ def test_transaction_records_the_versions_before_the_last_change_to_which_a_roll
     assert back.previous == {"nvidia_driver": {"libcuda1": "550.1", "nvidia-smi": "550.1"}}, "another one undoes it"
 
 
+def test_transaction_upgrades_installed_packages_only_if_it_is_told_to(manager: FakeManager) -> None:
+    manager.carry_out(planned(manager, "nvidia-smi"))
+    manager.offers.update({"nvidia-smi": "535.3", "libcuda1": "535.3"})
+    assert nothing_left(planned(manager, "nvidia-smi"))
+    upgraded = transaction(manager, "nvidia_driver", (), ["nvidia-smi"], update=True, upgrade=True)
+    assert upgraded.install == ["nvidia-smi=535.3"]
+    assert upgraded.record["nvidia_driver"] == {"libcuda1": "535.3", "nvidia-smi": "535.3"}
+    manager.carry_out(upgraded)
+    assert nothing_left(transaction(manager, "nvidia_driver", (), ["nvidia-smi"], update=True, upgrade=True))
+
+
 def test_transaction_lets_modules_that_are_built_for_one_kernel_follow_its_updates(manager: FakeManager) -> None:
     """With a hold on them, the next kernel has no driver. An earlier tfctl has left holds."""
     modules, library = "linux-modules-nvidia-580-server-generic", "libnvidia-compute-580-server"
@@ -483,6 +494,7 @@ Dependencies resolved.
 ================================================================================
 Installing:
  nvidia-open         noarch        3:580.65.06-1.el9    tfctl-nvidia       8.5 k
+     replacing  nvidia-driver-NVML.x86_64 3:535.183.06-1.el9
 Installing dependencies:
  cuda-toolkit-12-2-config-common-of-a-long-name
                      noarch        12.2.140-1.el9       tfctl-nvidia       6.1 k
@@ -516,7 +528,7 @@ def test_dnf_simulation_is_read(programs: Path) -> None:
         "nvidia-open": "3:580.65.06-1.el9", "cuda-toolkit-12-2-config-common-of-a-long-name": "0:12.2.140-1.el9",
         "libnccl": "0:2.16.5-1+cuda12.0",
     }  # fmt: skip
-    assert removed == ["openmpi"]
+    assert removed == ["openmpi", "nvidia-driver-NVML"]
     words = (programs / "log").read_text().split()
     assert words[-3:] == ["--assumeno", "install", "nvidia-open-3:580*"]
     assert "-q" not in words, "dnf -q prints no table"

@@ -25,10 +25,12 @@ MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "ca
 INITRAMFS = {"update-initramfs": ("update-initramfs", "-u", "-k", "all"),
              "dracut": ("dracut", "--force", "--regenerate-all")}  # fmt: skip
 ROLE = "nvidia_driver"
-#: Packages that have the version of the driver. Others, such as nvidia-modprobe, may have their own.
+#: Packages of distributions that have the version of the driver. Others, such as nvidia-modprobe, may have their own.
 VERSIONED = re.compile(
     r"(nvidia-(headless|utils|kernel-dkms|open-kernel-dkms|driver-bin|smi|open|fabric-?manager)|libcuda1|cuda-drivers)"
 )
+#: All that tfctl asks NVIDIA's repository for EL for. They have the version of the driver.
+OF_NVIDIA = re.compile(r"nvidia-|cuda-drivers")
 PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"  # services, and packages
 MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its package
 
@@ -194,9 +196,11 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
         kernel.judge_build(host)
     if gpu.switches:
         packages += _fabric_packages(host, chosen, (ours,))
-    if wanted != str(chosen) and not (
-        method == "repo" and facts.packager == "apt-get"
-    ):  # there, pins choose the version
+    if facts.packager == "dnf":
+        # dnf leaves an installed package as it is, and a package outside of the module's streams would be the newest.
+        version = f"{wanted}-*" if "." in wanted else f"{wanted}.*"
+        packages = tuple(f"{name}={version}" if OF_NVIDIA.match(name) else name for name in packages)
+    elif "." in wanted and method == "distribution":  # in NVIDIA's repository, pins choose the version
         packages = tuple(f"{name}={wanted}-*" if VERSIONED.match(name) else name for name in packages)
     if method == "repo" and facts.packager == "apt-get":
         packages += _outdated(gpu.packages, chosen, is_open, packages)
