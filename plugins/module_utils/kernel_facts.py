@@ -28,7 +28,7 @@ def look(root: Path = Path("/")) -> dict[str, object]:
     meta, following = metapackage(release)
     wanted = [] if headers else [f"linux-headers-{release}"]
     tools = (root / "usr/sbin/dkms").exists()
-    if shutil.which("dnf"):
+    if not shutil.which("apt-get"):
         following = "" if run(["rpm", "-q", FOLLOWING])[0] == 0 else FOLLOWING
         wanted = [*([] if headers else [f"kernel-devel-{release}"]), *([] if tools else ["dkms", "epel-release"])]
     return {
@@ -66,7 +66,7 @@ def offered(names: Collection[str]) -> list[str] | None:
 
     The lists are not updated.
     """
-    if shutil.which("dnf"):
+    if not shutil.which("apt-get"):
         shape = "%{name} %{name}-%{version}-%{release}.%{arch}\n"
         kinds = ["kernel-devel", "dkms", "epel-release"]
         code, said = run(["dnf", "-q", "-C", "repoquery", "--qf", shape, *kinds])

@@ -96,7 +96,7 @@ class Sampler:
         sample = wire.TaskSample(
             *task.name,
             silent=None if printed is None else round(max(0.0, moment - printed), 1),
-            gpus=tuple(gpus.get(uuid, wire.GpuSample()) for uuid in task.gpus) if gpus else None,
+            gpus=tuple(gpus.get(uuid, wire.GpuSample()) for uuid in task.gpus) if gpus and task.gpus else None,
             **progress.sample(moment),
         )
         if here is None:  # it has ended, or has not begun
