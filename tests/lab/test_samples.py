@@ -21,7 +21,8 @@ FAKES = Path(__file__).parents[1] / "fakes"
 STEPS = "for n in $(seq 1 400); do echo step $n of 400 loss=-0.$n; timeout 0.5 sh -c 'while :; do :; done'; done"
 PATTERN = r"progress: 'step (?P<step>\d+) of (?P<total>\d+) loss=(?P<loss>\S+)'"
 #: Of the guard and its sessions as root: CPU time (us), then for each process its PSS (kB) and its command.
-COST = """cd /sys/fs/cgroup/system.slice; cat tfctlguard-{0}.service/cpu.stat tfctlguardroot-{0}@*/cpu.stat | grep usage_usec
+COST = """cd /sys/fs/cgroup/system.slice
+cat tfctlguard-{0}.service/cpu.stat tfctlguardroot-{0}@*/cpu.stat | grep usage_usec
 for pid in $(cat tfctlguard-{0}.service/cgroup.procs tfctlguardroot-{0}@*/cgroup.procs)
 do echo pss $(awk '/^Pss:/ {{print $2}}' /proc/$pid/smaps_rollup) $(tr '\\0' ' ' < /proc/$pid/cmdline); done"""
 
@@ -37,8 +38,8 @@ def until(condition: Callable[[], Any], within: float = 60) -> Any:
 
 def left_of(jobs: Jobs, name: str) -> float | None:
     """Return how many seconds the job is said to take."""
-    progress = jobs.status(name)["progress"]
-    return progress and progress["left_s"]
+    progress: dict[str, float | None] | None = jobs.status(name)["progress"]
+    return progress["left_s"] if progress else None
 
 
 @pytest.fixture
