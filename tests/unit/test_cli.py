@@ -174,7 +174,7 @@ def test_error_is_printed_as_a_sentence_with_its_exit_code(
 @pytest.mark.parametrize(
     ("word", "said"),
     [("ps", "tfctl status"), ("ls", "tfctl list"), ("cancel", "tfctl stop"), ("explain", "tfctl stacks explain"),
-     ("top", "tfctl status --watch")],
+    ],
 )  # fmt: skip
 def test_command_of_another_tool_names_the_right_one(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([word, "x"]) == 2

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
 COMMANDS = (
-    "init", "provision", "preflight", "reset", "check", "render", "start", "run", "sweep", "status", "list",
+    "init", "provision", "preflight", "reset", "check", "render", "start", "run", "sweep", "top", "status", "list",
     "nodes", "logs", "events", "report", "exec", "ssh", "forward", "tensorboard", "pull", "wait", "stop", "restart",
     "prune", "verify", "lab", "stacks", "schema", "completion",
 )  # fmt: skip
@@ -98,7 +98,6 @@ _MEANT = {
     "ls": "tfctl list shows the jobs; tfctl nodes shows the hosts",
     "jobs": "tfctl list shows the jobs",
     "hosts": "tfctl nodes shows the hosts",
-    "top": "tfctl status --watch shows a job at every change; tfctl nodes shows the load of the hosts",
     "describe": "tfctl status JOB shows a job; tfctl events JOB shows what happened to it",
     "explain": "tfctl stacks explain STACK shows what a stack contains",
     "submit": "tfctl start JOBFILE starts a job",

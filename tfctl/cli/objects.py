@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from tfctl.cli.tables import EventObject, JobObject
+from tfctl.cli.tables import EventObject, JobObject, ProgressObject
 from tfctl.errors import ErrorObject
-from tfctl.jobs.nodes import NodeObject
+from tfctl.jobs.nodes import NodeObject, StateName
 from tfctl.lab.status import LabStatus
 from tfctl.model.stacks import Stack
-from tfctl.node.wire import Node
+from tfctl.node.wire import JobStateName, Node, TaskStateName
 from tfctl.provision.explanation import Explanation
 from tfctl.report.table import FlatRunObject, ReportObject, RunFiguresObject
 from tfctl.verify.results import ResultsObject
@@ -204,6 +204,66 @@ class NodesObject(TypedDict):
     """``nodes``: the hosts, in the order of the inventory."""
 
     nodes: list[NodeObject]
+
+
+class TopJobObject(TypedDict):
+    """A job that runs. ``attempt``: its number. ``progress``: how far it is, or null if nothing is known."""
+
+    job: str
+    attempt: int
+    state: JobStateName
+    progress: ProgressObject | None
+
+
+class TopGpuObject(TypedDict):
+    """A GPU of a task, over the last ten seconds. ``use``: how much of the time it computed, in percent; null for a MIG
+    instance. ``memory``: the bytes that are in use. ``celsius``: its temperature. ``watts``: its power. ``mhz``: the
+    clock of its processors. Unknown values are null."""
+
+    uuid: str
+    use: int | None
+    memory: int | None
+    celsius: int | None
+    watts: int | None
+    mhz: int | None
+
+
+class TopTaskObject(TypedDict):
+    """A task, over the last ten seconds. ``task``: such as ``worker/3``. ``cpu``: the cores that it uses. ``memory``:
+    bytes, without the page cache. ``step``: how many steps it has made. ``rate``: examples per second. ``silent_for``:
+    how long ago it printed its last line, in seconds. Unknown values are null."""
+
+    job: str
+    task: str
+    host: str
+    state: TaskStateName
+    cpu: float | None
+    memory: int | None
+    gpus: list[TopGpuObject]
+    step: int | None
+    rate: float | None
+    silent_for: float | None
+
+
+class TopHostObject(TypedDict):
+    """A host. ``load``: that of the last minute. ``cpus``: how many processors it has. ``gpus``: how many GPUs it has;
+    ``gpus_free``: how many of them no task and no other process uses. If it does not answer, these are null."""
+
+    host: str
+    state: StateName
+    load: float | None
+    cpus: int | None
+    gpus: int | None
+    gpus_free: int | None
+
+
+class TopObject(TypedDict):
+    """``jobs``: those that are not over, or the one that was named. ``tasks``: those that need attention first.
+    ``hosts``: all, or those of the job that was named."""
+
+    jobs: list[TopJobObject]
+    tasks: list[TopTaskObject]
+    hosts: list[TopHostObject]
 
 
 class MistakeObject(TypedDict):
@@ -413,6 +473,7 @@ OBJECTS: dict[str, tuple[type, ...]] = {
     "status": (JobObject,),
     "list": (JobsObject,),
     "nodes": (NodesObject,),
+    "top": (TopObject,),
     "logs": (LineObject,),
     "events": (EventsObject,),
     "exec": (ExecLineObject, ExecEndObject, ExecErrorObject),

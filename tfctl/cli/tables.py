@@ -24,7 +24,7 @@ T = TypeVar("T")
 #: A task that has printed nothing for longer (s) may be frozen.
 QUIET_S = 60.0
 #: What JSON can hold.
-Value = str | int | float | bool | list[str] | dict[str, int | float | None] | None
+Value = str | int | float | bool | list[str] | Mapping[str, object] | None
 
 
 class Column(Generic[T]):
@@ -98,7 +98,8 @@ def progress_text(progress: Progress) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _progress_json(job: JobState | PastJob) -> dict[str, int | float | None] | None:
+def progress_json(job: JobState | PastJob) -> ProgressObject | None:
+    """Return the object about how far a job is, a ProgressObject."""
     found = job.progress
     if found is None:
         return None
@@ -281,7 +282,7 @@ JOBS: Table[JobState | PastJob] = Table(
     Column("ATTEMPT", lambda job: str(job.attempt), attempt=lambda job: job.attempt),
     Column("", str, run=lambda job: job.run),
     Column("STATE", _job_state, coloured=True, state=lambda job: job.state, alive=lambda job: job.left),
-    Column("PROGRESS", _brief_progress, if_needed=True, progress=_progress_json),
+    Column("PROGRESS", _brief_progress, if_needed=True, progress=progress_json),
     Column("STRATEGY", lambda job: job.strategy, strategy=lambda job: job.strategy),
     Column("TASKS", lambda job: str(job.task_count)),
     Column("HOSTS", lambda job: str(job.host_count)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -25,6 +26,7 @@ _COLOURS = {
     "pending": "blue",
     "stopped": "yellow",
     "unknown": "magenta",
+    "silent": "yellow",
     "ready": "green",
     "fit": "green",
     "unreachable": "magenta",
@@ -97,6 +99,15 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def cropped(line: str, width: int) -> str:
+    """Return the beginning of a line, without what a terminal of this width would wrap. It may have colours."""
+    found, left = "", width
+    for part in re.split(r"(\033\[[0-9;]*m)", line):
+        found += part if part.startswith("\033") else part[:left]
+        left -= 0 if part.startswith("\033") else min(left, len(part))
+    return found
 
 
 def figure(value: float) -> str:
