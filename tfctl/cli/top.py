@@ -49,8 +49,9 @@ def top(
 ) -> int:
     """Show live what jobs, tasks, GPUs and hosts do.
 
-    Tasks that need attention come first: they have failed, are silent, or leave their GPUs idle. Without JOB, all jobs and free GPUs are shown. The figures are those of the
-    last ten seconds. In a pipe and with -o json, they are printed once.
+    Tasks that need attention come first: they have failed, are silent, or leave their GPUs idle. Without JOB, all jobs
+    and free GPUs are shown. The figures are those of the last ten seconds. In a pipe and with -o json, they are printed
+    once.
 
     Exit code: 0 all hosts answer, 4 one cannot be reached, 8 one of them has not been provisioned.
     """
