@@ -55,7 +55,6 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.tfctl.cluster.plugins.module_utils import install
@@ -79,15 +78,10 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={"name": text, "script": text, "directory": path, "archive": path, "result": path}
     )
-    finish(module, lambda: run(module.params), Path(module.params["archive"]))
+    finish(module, lambda: build(**module.params), Path(module.params["archive"]))
 
 
-def run(params: dict[str, Any]) -> dict[str, object]:
-    build(**params)
-    return {"changed": True}
-
-
-def build(name: str, script: str, directory: str, archive: str, result: str) -> None:
+def build(name: str, script: str, directory: str, archive: str, result: str) -> dict[str, object]:
     """Run the script as nobody in a directory of its own, at low priority. The file that it leaves becomes ``result``.
 
     The script finds the paths of its input and output in the environment variables ARCHIVE and RESULT. If an earlier
@@ -96,12 +90,12 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
     """
     work = Path(directory)
     with scratch(work.with_name(".lock"), f"builds {name}", work):
-        if is_built(Path(result)):
-            return
-        source = directory_for_nobody(work) / Path(archive).name
-        shutil.copyfile(archive, source)
-        run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
-        keep(work / "result", Path(result))
+        if not is_built(Path(result)):
+            source = directory_for_nobody(work) / Path(archive).name
+            shutil.copyfile(archive, source)
+            run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
+            keep(work / "result", Path(result))
+    return {"changed": True}
 
 
 def keep(built: Path, result: Path) -> None:

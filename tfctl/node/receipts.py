@@ -200,14 +200,19 @@ def _path(path: str, known: Facts = None, deep: bool = False) -> Facts:
 
 def _sha256(path: str) -> str:
     """Return the hash of a file, or "" if it cannot be read."""
-    digest = hashlib.sha256()
     try:
-        with Path(path).open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        return digest(Path(path))
     except OSError:
         return ""
-    return digest.hexdigest()
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    value = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            value.update(block)
+    return value.hexdigest()
 
 
 def _tree(path: str, ignore: re.Pattern[str]) -> Facts:
