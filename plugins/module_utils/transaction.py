@@ -64,9 +64,10 @@ class Transaction(NamedTuple):
     would violate, or that are to end. ``hold``: what to put on hold after it. ``record``: {component: {package:
     version}}, the content of RECORD after it; the version is "" for a package that is not put on hold. ``pending``: the
     content of RECORD while the packages change, where new ones have no version yet. ``previous``: the content of
-    PREVIOUS after it, the versions before the last change of each component.
+    PREVIOUS after it, the versions before the last change of each component. ``new``: all packages that it adds.
     """
 
+    new: list[str]
     install: list[str]
     reinstall: list[str]
     remove: list[str]
@@ -84,6 +85,8 @@ class Manager(Protocol):
     apt: bool
     #: The command that removes a hold.
     unhold: str
+    #: Packages that Ansible's module of the package manager installs by itself.
+    helpers: Sequence[str] = ()
 
     def update(self) -> None:
         """Update the package lists."""
@@ -110,6 +113,24 @@ class Manager(Protocol):
 
     def exact(self, name: str, version: str) -> str:
         """Return what stands for this version of a package on a command line."""
+
+
+def missing(manager: Manager, asked: Sequence[str], act: bool) -> tuple[list[str], list[str]]:
+    """Return those of the packages that are not installed, and all packages that their installation adds.
+
+    Without ``act``, do not look for the latter, for which package lists have to be updated. Raises ModuleFailed.
+    """
+    there = manager.installed([*map(bare, asked)])
+    absent = [package for package in asked if not is_installed(there, package)]
+    if not absent or not act:
+        return absent, []
+    manager.update()
+    return absent, added(manager, manager.simulate([*absent, *manager.helpers]))
+
+
+def added(manager: Manager, simulation: Simulation) -> list[str]:
+    """Return the packages of a simulation that are not installed in any version."""
+    return sorted({*simulation.versions} - {*manager.installed(simulation.versions)})
 
 
 def transaction(
@@ -141,7 +162,7 @@ def transaction(
         return component == "nvidia_driver" and (name in before or bool(DRIVER.match(name)))
 
     nothing = Simulation({}, [])
-    versions, removed = nothing if complete else simulated(manager, [*first, *asked_for], own, replaceable)
+    versions, removed = found = nothing if complete else simulated(manager, [*first, *asked_for], own, replaceable)
     final = {**{name: package.version for name, package in now.items() if name not in removed}, **versions}
     ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
     # What was added to a driver that tfctl has not installed, such as a fabric manager, has to follow its updates.
@@ -155,6 +176,7 @@ def transaction(
     changing = {*versions, *removed, *(own if free else ())}
     wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
     return Transaction(
+        new=added(manager, found),
         install=wanted if versions else [],
         reinstall=[
             manager.exact(name, now[name].version) for name in damaged if name in final and name not in versions
@@ -205,6 +227,7 @@ class Apt(Manager):
 
     apt = True
     unhold = "apt-mark unhold"
+    helpers = ("python3-apt",)
     #: Whether the hold of a package remains when the package is removed.
     keeps_holds = False
 
@@ -304,10 +327,6 @@ class Dnf(Manager):
     def without_architecture(self, name: str) -> str:
         """Return the name of an installed package, without its architecture."""
         return name.rpartition(".")[0]
-
-
-#: The package managers, by their programs.
-MANAGERS: dict[str, type[Manager]] = {"apt-get": Apt, "dnf": Dnf}
 
 
 def of_this_host() -> Apt | Dnf:

@@ -118,6 +118,11 @@ def test_transaction_installs_holds_and_records_packages(manager: FakeManager) -
     assert manager.updates == 1, "package lists are updated only if a package is missing"
 
 
+def test_transaction_names_all_packages_that_it_adds_but_none_that_it_changes(manager: FakeManager) -> None:
+    manager.there["dkms"] = InstalledPackage("2.8", False)
+    assert planned(manager, "nvidia-smi").new == ["libcuda1", "nvidia-smi"]
+
+
 def test_transaction_puts_on_hold_what_an_interrupted_run_has_installed(manager: FakeManager) -> None:
     """Without a record, tfctl would take the driver for one of the host's owner."""
     wanted = planned(manager, "nvidia-smi")
