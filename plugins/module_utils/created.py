@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shlex
 import shutil
@@ -115,15 +114,9 @@ def _missing(directories: Iterable[Path]) -> Iterator[str]:
 
 
 def _write(path: Path, receipt: Receipt) -> None:
-    """Write the receipt atomically, and readable by root alone, because it contains hashes of secret files."""
+    """Write the receipt, readable by root alone, because it contains hashes of secret files."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        json.dump(receipt, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write(path, json.dumps(receipt, indent=1), 0o600)
 
 
 def running_jobs() -> list[str]:

@@ -52,19 +52,11 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.tfctl.cluster.plugins.module_utils import install
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
-    ModuleFailed,
-    directory_for_nobody,
-    finish,
-    scratch,
-    temporary_path,
-)
 
 LIMIT_S = 3600
 NICENESS = 10
@@ -78,7 +70,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={"name": text, "script": text, "directory": path, "archive": path, "result": path}
     )
-    finish(module, lambda: build(**module.params), Path(module.params["archive"]))
+    install.finish(module, lambda: build(**module.params), Path(module.params["archive"]))
 
 
 def build(name: str, script: str, directory: str, archive: str, result: str) -> dict[str, object]:
@@ -89,9 +81,9 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
     that the compiler printed.
     """
     work = Path(directory)
-    with scratch(work.with_name(".lock"), f"builds {name}", work):
+    with install.scratch(work.with_name(".lock"), f"builds {name}", work):
         if not is_built(Path(result)):
-            source = directory_for_nobody(work) / Path(archive).name
+            source = install.directory_for_nobody(work) / Path(archive).name
             shutil.copyfile(archive, source)
             run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
             keep(work / "result", Path(result))
@@ -100,7 +92,7 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
 
 def keep(built: Path, result: Path) -> None:
     """Copy what the user nobody built to a file of root's. It must not be a link to a file that nobody cannot read."""
-    part = temporary_path(result)
+    part = install.temporary_path(result)
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(built, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source, part.open("xb") as target:
         shutil.copyfileobj(source, target)
@@ -109,10 +101,7 @@ def keep(built: Path, result: Path) -> None:
 
 def is_built(path: Path) -> bool:
     """Return whether this is a regular file of this user."""
-    with contextlib.suppress(FileNotFoundError):
-        info = os.lstat(path)
-        return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
-    return False
+    return path.is_file() and not path.is_symlink() and path.stat().st_uid == os.geteuid()
 
 
 def run_script(script: str, folder: Path, more: dict[str, str], failure: str) -> None:
@@ -131,9 +120,9 @@ def run_script(script: str, folder: Path, more: dict[str, str], failure: str) ->
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        raise ModuleFailed(f"{failure}: it ran longer than {LIMIT_S} s and was killed") from None
+        raise install.ModuleFailed(f"{failure}: it ran longer than {LIMIT_S} s and was killed") from None
     if child.returncode:
-        raise ModuleFailed("\n".join([failure, *errors_of(output)]))
+        raise install.ModuleFailed("\n".join([failure, *errors_of(output)]))
 
 
 def lower_priority() -> None:
