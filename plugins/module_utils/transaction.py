@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils.package_lock import wait_until_free
 from ansible_collections.tfctl.cluster.plugins.module_utils.programs import read_json, run
 from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import Package, query_packages, uses_apt
 
@@ -85,11 +86,13 @@ class Manager(Protocol):
     apt: bool
     #: The command that removes a hold.
     unhold: str
+    #: The directory of the host's files. Tests have another one.
+    root: Path = Path("/")
     #: Packages that Ansible's module of the package manager installs by itself.
     helpers: Sequence[str] = ()
 
     def update(self) -> None:
-        """Update the package lists."""
+        """Wait until no other process uses the package manager, and update the package lists. Raises ModuleFailed."""
 
     def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         """Return those of the packages that are installed."""
@@ -236,6 +239,7 @@ class Apt(Manager):
 
     def update(self) -> None:
         """Update the package lists. apt ignores sources that do not answer; they are named if a package is missing."""
+        wait_until_free(self.root)
         output = call([*APT, "update"], "apt cannot read its package sources")
         self._unreachable = list(dict.fromkeys(re.findall(r"^W: (Failed to fetch .*)$", output, re.MULTILINE)))[:2]
 
@@ -286,7 +290,8 @@ class Dnf(Manager):
     keeps_holds = True
 
     def update(self) -> None:
-        """Do nothing: dnf updates its package lists by itself."""
+        """Wait. dnf updates its package lists by itself."""
+        wait_until_free(self.root)
 
     def is_held(self, package: Package) -> bool:
         return f"{package.name}-{package.version}.*" in locks()

@@ -68,7 +68,14 @@ hold: {type: list, elements: str, returned: success, description: NVIDIA's packa
 record: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json afterwards.}
 pending: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json while packages change.}
 previous: {type: dict, returned: success, description: The content of /var/lib/tfctl/held-before.json afterwards.}
-faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
+faults:
+  description:
+    - Why it failed. Each has C(message), C(remedy) and C(kind).
+    - If one has C(patience_s), another program uses the package manager, and the message names it. Call the module
+      again, for at most so many seconds.
+  type: list
+  elements: dict
+  returned: failure
 """
 
 from pathlib import Path

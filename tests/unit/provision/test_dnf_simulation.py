@@ -100,7 +100,9 @@ def simulated(tree: DnfTree, driver: Any, monkeypatch: pytest.MonkeyPatch) -> Tr
     if driver["stream"]:
         tree.run(*(given.get(word, word) for word in enable["ansible.builtin.command"]["argv"]))
     monkeypatch.setenv("PATH", str(tree.programs))
-    return transaction(Dnf(), "nvidia_driver", driver["first"], driver["packages"], True, driver["upgrade"])
+    manager = Dnf()
+    manager.root = tree.programs  # no other process uses dnf there
+    return transaction(manager, "nvidia_driver", driver["first"], driver["packages"], True, driver["upgrade"])
 
 
 def provision(tree: DnfTree, driver: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:

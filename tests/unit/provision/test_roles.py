@@ -128,7 +128,10 @@ def test_each_variable_of_the_inventory_that_a_message_names_is_documented() -> 
 
 
 #: Modules that wait while another run works on the host. They return after install.TURN_S and are called again.
-WAITING = {f"tfctl.cluster.{name}" for name in ("environment", "requirements", "horovod", "build", "python_tree")}
+WAITING = {
+    f"tfctl.cluster.{name}"
+    for name in ("environment", "requirements", "horovod", "build", "python_tree", "transaction")
+}
 
 
 def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
