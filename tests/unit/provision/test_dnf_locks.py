@@ -35,6 +35,8 @@ class Host:
     """A fake host of the EL family, without apt."""
 
     def __init__(self, folder: Path) -> None:
+        self.manager = Dnf()
+        self.manager.root = folder
         self.folder, self.state, self.locks = folder, folder / "dnf.json", folder / "versionlock.list"
         offers = {"nvidia-open": [OLD, NEW], "nvidia-driver-libs": [OLD, NEW], "postgresql": ["0:15.2-1.el9"]}
         needs = {"nvidia-open": ["nvidia-driver-libs"]}
@@ -52,7 +54,7 @@ class Host:
         return sorted(line for line in self.locks.read_text().splitlines() if line and line[0] != "#")
 
     def transaction(self, *packages: str) -> Transaction:
-        return transaction(Dnf(), "nvidia_driver", (), packages, update=True)
+        return transaction(self.manager, "nvidia_driver", (), packages, update=True)
 
     def provision(self, *packages: str) -> Transaction:
         """Run the tasks of the role that install and lock packages, and write its record."""
@@ -65,7 +67,7 @@ class Host:
 
     def install(self, *packages: str) -> None:
         """Install packages as the role packages does."""
-        absent, new = missing(Dnf(), packages, act=True)
+        absent, new = missing(self.manager, packages, act=True)
         announce(new, self.folder / "installed")
         subprocess.run(["dnf", "-y", "install", *absent], check=True, timeout=10)
 

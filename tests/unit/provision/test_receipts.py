@@ -55,7 +55,9 @@ class Host:
     def provide(self, *names: str, **offers: dict[str, Any]) -> None:
         """Install packages of a source that has these, as the role packages does."""
         self.change({"offers": {**offers, "python3-apt": {"version": "2.6"}}})
-        absent, new = missing(Apt(), names, act=True)
+        manager = Apt()
+        manager.root = self.files  # no other process uses apt there
+        absent, new = missing(manager, names, act=True)
         announce(new, Path(self.receipts).parent / INSTALLED.name)
         subprocess.run(["apt-get", "install", *absent], check=True, timeout=10)
 

@@ -147,9 +147,20 @@ def test_role_records_packages_before_it_installs_them(packager: str) -> None:
     tasks = yaml.safe_load((folder / f"{packager}.yml").read_text())
     kinds = ["block" if "block" in task else task.get("ansible.builtin.import_tasks") for task in tasks]
     assert kinds.index("simulate.yml") < kinds.index("block")
-    simulation, _, record = yaml.safe_load((folder / "simulate.yml").read_text())
+    simulation, _, record, *_ = yaml.safe_load((folder / "simulate.yml").read_text())
     assert "tfctl.cluster.transaction" in simulation and record["ansible.builtin.include_tasks"] == "record.yml"
     assert record["vars"] == {"nvidia_packages_recorded": "{{ nvidia_packages_transaction.pending }}"}
+
+
+def test_role_records_the_earlier_versions_before_an_upgrade_and_after_a_rollback() -> None:
+    """An upgrade that fails can be undone, and a rollback that fails can be repeated."""
+    folder = ansible.data_dir() / "roles/nvidia_packages/tasks"
+    for file, condition in (("simulate.yml", "not nvidia_packages_rollback"), ("main.yml", "nvidia_packages_rollback")):
+        tasks = yaml.safe_load((folder / file).read_text())
+        names = [task.get("ansible.builtin.include_tasks") for task in tasks]
+        assert condition in tasks[names.index("previous.yml")]["when"]
+    installs = next(place for place, name in enumerate(names) if name and name.startswith("{{"))
+    assert installs < names.index("previous.yml")
 
 
 def test_transaction_keeps_the_records_of_other_components(manager: FakeManager) -> None:
