@@ -239,8 +239,7 @@ def unprivileged(words: list[str], failure: str) -> dict[str, Any]:
     done = run(words, env=variables, cwd="/", **as_nobody())
     if done.returncode:
         raise ModuleFailed(f"{failure}: {last_lines(done.stderr)}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def last_lines(text: str) -> str:

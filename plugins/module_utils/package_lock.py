@@ -33,8 +33,7 @@ def user_of(path: Path) -> int | None:
     The ID is 0 if the process is in another container.
     """
     if path.suffix == ".pid":
-        written = content(path).strip()
-        return int(written) if written.isdigit() and Path("/proc", written).exists() else None
+        return int(said) if (said := content(path).strip()).isdigit() and Path("/proc", said).exists() else None
     try:
         with path.open("rb") as file:
             found = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))

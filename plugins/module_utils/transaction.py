@@ -364,8 +364,7 @@ def remedy_for(lines: Sequence[str]) -> str:
 
 def recorded(path: Path | None = None) -> dict[str, dict[str, str]]:
     """Return {component: {package: version}} of the packages that tfctl has put on hold, or another such file."""
-    found: dict[str, dict[str, str]] = read_json(path or RECORD)
-    return found
+    return dict(read_json(path or RECORD))
 
 
 def bare(package: str) -> str:

@@ -82,7 +82,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.tfctl.cluster.plugins.module_utils import transaction as packages
+from ansible_collections.tfctl.cluster.plugins.module_utils import transaction as plan
 from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
 from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import INSTALLED, announce
 
@@ -102,14 +102,13 @@ def main() -> None:
 
 
 def simulate(asked: dict[str, Any], act: bool) -> dict[str, object]:
-    manager = packages.of_this_host()
+    manager = plan.of_this_host()
     if asked["component"]:
-        given = (asked["component"], asked["first"], asked["packages"])
-        found = packages.transaction(manager, *given, update=act, upgrade=asked["upgrade"])
-        todo = found.install or found.reinstall or found.release or found.hold or found.record != packages.recorded()
+        found = plan.transaction(manager, asked["component"], asked["first"], asked["packages"], act, asked["upgrade"])
+        todo = found.install or found.reinstall or found.release or found.hold or found.record != plan.recorded()
         result, new = found._asdict(), found.new
     else:
-        todo, new = packages.missing(manager, asked["packages"], act)
+        todo, new = plan.missing(manager, asked["packages"], act)
         result = {"install": todo}
     if act:
         announce(new, Path(asked["installed"]))
