@@ -12,18 +12,12 @@ from tfctl.provision.decide import apt_sources
 
 class FilterModule:
     def filters(self) -> dict[str, Callable[..., object]]:
-        return {"apt_source_file": holder, "apt_components": missing_components}
-
-
-def holder(read: Sequence[Mapping[str, str]], uri: str) -> str:
-    return apt_sources.holder(contents(read), uri)
-
-
-def missing_components(
-    read: Sequence[Mapping[str, str]], listed: str, components: Sequence[str], own_file: str
-) -> apt_sources.MissingComponents:
-    """Return the entries for missing components, and the faults. See apt_sources.missing_components."""
-    return apt_sources.missing_components(listed, contents(read), components, own_file)
+        return {
+            "apt_source_file": lambda read, uri: apt_sources.holder(contents(read), uri),
+            "apt_components": lambda read, listed, components, own_file: apt_sources.missing_components(
+                listed, contents(read), components, own_file
+            ),
+        }
 
 
 def contents(read: Sequence[Mapping[str, str]]) -> dict[str, str]:

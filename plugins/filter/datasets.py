@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from ansible_collections.tfctl.cluster.plugins.plugin_utils import own_tfctl  # noqa: F401
 
 from tfctl.provision.decide import datasets
-from tfctl.provision.faults import ModuleFault
 from tfctl.schema import Plain
 
 
@@ -15,12 +14,7 @@ class FilterModule:
     """``datasets`` completes the entries; ``dataset_faults`` returns what is wrong with them."""
 
     def filters(self) -> dict[str, Callable[[Sequence[Plain]], object]]:
-        return {"datasets": completed, "dataset_faults": faults}
-
-
-def completed(entries: Sequence[Plain]) -> list[Plain]:
-    return [datasets.completed(entry) for entry in entries]
-
-
-def faults(entries: Sequence[Plain]) -> list[ModuleFault]:
-    return [found for entry in entries for found in datasets.faults(entry)]
+        return {
+            "datasets": lambda entries: [datasets.completed(entry) for entry in entries],
+            "dataset_faults": lambda entries: [found for entry in entries for found in datasets.faults(entry)],
+        }

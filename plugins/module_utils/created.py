@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shlex
 import shutil
@@ -14,27 +13,22 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from ansible_collections.tfctl.cluster.plugins.module_utils import transaction
 from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, write
 from ansible_collections.tfctl.cluster.plugins.module_utils.programs import live_units
 from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import (
     FOLDER,
     FORMAT,
+    INSTALLED,
     Manages,
     Receipt,
+    announced,
     in_use,
     installed_packages,
     observe,
     read,
 )
-from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import (
-    PREVIOUS,
-    RECORD,
-    Apt,
-    Dnf,
-    call,
-    of_this_host,
-    recorded,
-)
+from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import Apt, Dnf, call
 
 #: What a receipt can list as created, besides packages.
 _KINDS = ("paths", "trees", "caches", "units", "users", "groups")
@@ -79,7 +73,7 @@ def end(role: str, digest: str, manages: Manages, folder: str = FOLDER) -> None:
     """Complete the receipt that `begin` has written. Raises OSError if there is none."""
     path = Path(folder, f"{role}.json")
     receipt = cast(Receipt, json.loads(path.read_text(encoding="utf-8")))
-    found = created(receipt)
+    found = created(receipt, folder)
     fingerprint = observe(manages)
     for kind, names in receipt["before"].items():
         # Forget what this run does not manage and what no longer exists.
@@ -90,8 +84,11 @@ def end(role: str, digest: str, manages: Manages, folder: str = FOLDER) -> None:
     _write(path, receipt)
 
 
-def created(receipt: Receipt) -> dict[str, list[str]]:
-    """Return what the role has created, by kind. If its last run did not complete, look for what that run has left."""
+def created(receipt: Receipt, folder: str) -> dict[str, list[str]]:
+    """Return what the role has created, by kind. If its last run did not complete, look for what that run has left.
+
+    Of the packages that are new, only those count that tfctl has installed. Others may be of the owner of the host.
+    """
     listed: dict[str, list[str]] = receipt["created"]
     if receipt["digest"]:
         return listed
@@ -103,7 +100,8 @@ def created(receipt: Receipt) -> dict[str, list[str]]:
     packages, earlier = {*installed_packages()}, {*listed.get("packages", ())}
     # Without a snapshot, `end` has listed the new packages of a run that failed.
     new = packages - {*receipt["installed"]} if receipt["installed"] else set()
-    return {**found, "packages": sorted(packages & earlier | new)}
+    ours, bare = announced(Path(folder).parent / INSTALLED.name), transaction.of_this_host().without_architecture
+    return {**found, "packages": sorted(packages & earlier | {name for name in new if {name, bare(name)} & ours})}
 
 
 def _missing(directories: Iterable[Path]) -> Iterator[str]:
@@ -116,15 +114,9 @@ def _missing(directories: Iterable[Path]) -> Iterator[str]:
 
 
 def _write(path: Path, receipt: Receipt) -> None:
-    """Write the receipt atomically, and readable by root alone, because it contains hashes of secret files."""
+    """Write the receipt, readable by root alone, because it contains hashes of secret files."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        json.dump(receipt, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write(path, json.dumps(receipt, indent=1), 0o600)
 
 
 def running_jobs() -> list[str]:
@@ -141,7 +133,7 @@ def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) ->
     A directory stays unless it is empty, and a package stays if another one, which no role has installed, needs it.
     Raises ModuleFailed after everything else was removed. The receipts then remain, so that a second call can continue.
     """
-    removal = _Removal([created(receipt) for receipt in reversed(receipts)], act)
+    removal = _Removal([created(receipt, folder) for receipt in reversed(receipts)], act)
     removal.stop_units()
     removal.remove_files()
     removal.remove_packages()
@@ -155,7 +147,8 @@ def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) ->
         for receipt in receipts:
             Path(folder, f"{receipt['role']}.json").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            Path(folder).rmdir()
+            Path(folder).rmdir()  # not while the driver has a receipt
+            Path(folder).parent.joinpath(INSTALLED.name).unlink(missing_ok=True)
             Path(folder).parent.rmdir()
     return RemovalResult(removal.removed, removal.kept)
 
@@ -176,7 +169,7 @@ class _Removal:
     """Removes what is listed, the last first. ``removed``: in words; ``kept``, ``problems``: sentences."""
 
     def __init__(self, created: Sequence[dict[str, list[str]]], act: bool) -> None:
-        self._created, self._act, self._manager = created, act, of_this_host()
+        self._created, self._act, self._manager = created, act, transaction.of_this_host()
         self._directories: list[Path] = []
         self._stuck: set[str] = set()
         self._gone: set[Path] = set()
@@ -244,7 +237,7 @@ class _Removal:
         """
         if self.problems:
             return
-        record = recorded(folder / RECORD.name)
+        record = transaction.recorded(folder / transaction.RECORD.name)
         needed = {name for role, packages in record.items() if role not in roles for name in packages}
         ours = {name: version for role in roles for name, version in record.get(role, {}).items() if version}
         unneeded = {name: ours[name] for name in sorted({*ours} - needed)}
@@ -252,11 +245,11 @@ class _Removal:
         release = partial(call, [*self._manager.unhold.split(), *held])
         if held and (not self._act or self._try("holds", release)):
             self.removed += [f"hold of package {name}" for name in held]
-        for path in (folder / RECORD.name, folder / PREVIOUS.name):
-            left = {role: packages for role, packages in recorded(path).items() if role not in roles}
+        for path in (folder / transaction.RECORD.name, folder / transaction.PREVIOUS.name):
+            left = {role: packages for role, packages in transaction.recorded(path).items() if role not in roles}
             if path.exists() and not left:
                 self._remove(str(path), path.unlink, path)
-            elif self._act and left != recorded(path):
+            elif self._act and left != transaction.recorded(path):
                 self._try(str(path), partial(write, path, json.dumps(left, indent=1) + "\n"))
 
     def _stays(self, package: str) -> bool:

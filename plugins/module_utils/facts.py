@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import grp
 import os
 import platform
@@ -21,6 +20,7 @@ from typing import Any
 from ansible_collections.tfctl.cluster.plugins.module_utils import gpu_facts, links, receipts, versions
 from ansible_collections.tfctl.cluster.plugins.module_utils import pythons as interpreters
 from ansible_collections.tfctl.cluster.plugins.module_utils.links import STACKS
+from ansible_collections.tfctl.cluster.plugins.module_utils.package_lock import user_of
 from ansible_collections.tfctl.cluster.plugins.module_utils.programs import content, run
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
@@ -106,23 +106,11 @@ def unfinished(dpkg: Path) -> list[str]:
     directory.
     """
     status = dpkg / "status"
-    if not status.exists() or is_locked(dpkg / "lock-frontend"):
+    if not status.exists() or user_of(dpkg / "lock-frontend") is not None:
         return []
     shape = r"^Package: (\S+)\nStatus: \S+ \S+ (?:half-installed|half-configured|unpacked)$"
     names = re.findall(shape, content(status), re.MULTILINE)
     return [*names, *([""] if any(each.name.isdigit() for each in (dpkg / "updates").glob("*")) else [])]
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether another process has the lock of a file, as apt and dpkg lock theirs."""
-    try:
-        with path.open("r+b") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
 
 
 def firewalld() -> dict[str, str] | None:

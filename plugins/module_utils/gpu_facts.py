@@ -148,8 +148,7 @@ def installed(root: Path) -> list[list[str]]:
 
 def own_holds(root: Path) -> dict[str, str]:
     """Return {package: version} of the driver packages that the role nvidia_packages put on hold."""
-    found: dict[str, dict[str, str]] = read_json(root / HELD)
-    return found.get("nvidia_driver", {})
+    return dict(read_json(root / HELD).get("nvidia_driver", {}))
 
 
 def library_version(root: Path) -> str:

@@ -182,11 +182,15 @@ def point(link: Path, target: str) -> None:
     part.replace(link)
 
 
-def write(path: Path, text: str) -> None:
-    """Create or replace a file in one step. Everybody can read it."""
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Create or replace a file in one step."""
     part = temporary_path(path)
-    part.write_text(text, encoding="utf-8")
-    part.chmod(0o644)
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.chmod(mode)  # whatever the umask is
     part.replace(path)
 
 
@@ -235,8 +239,7 @@ def unprivileged(words: list[str], failure: str) -> dict[str, Any]:
     done = run(words, env=variables, cwd="/", **as_nobody())
     if done.returncode:
         raise ModuleFailed(f"{failure}: {last_lines(done.stderr)}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def last_lines(text: str) -> str:

@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -50,10 +49,8 @@ def of_system() -> dict[str, str]:
 
 def asked(path: str) -> str:
     """Return the version that the interpreter reports, or "" if it is missing or lacks modules for TensorFlow."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        words = [path, "-I", "-c", ASK]
-        return subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
-    return ""
+    code, said = run([path, "-I", "-c", ASK])
+    return "" if code else said.strip()
 
 
 def whole(tree: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import shutil
 import socket
@@ -16,6 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, NoSpace, last_lines, run
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import digest
 
 PATIENCE_S = 60  # without receiving a byte
 PROXIES = Path("/etc/tfctl/proxy.env")
@@ -116,11 +116,3 @@ def fetch(url: str, path: Path, sha256: str, direct: bool = False, patience_s: f
         raise ModuleFailed(
             f"{url} has the SHA-256 {found}, not {sha256}, and was not installed", "find out who changed it"
         )
-
-
-def digest(path: Path) -> str:
-    value = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            value.update(block)
-    return value.hexdigest()

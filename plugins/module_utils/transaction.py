@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
+from ansible_collections.tfctl.cluster.plugins.module_utils.package_lock import wait_until_free
 from ansible_collections.tfctl.cluster.plugins.module_utils.programs import read_json, run
 from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import Package, query_packages, uses_apt
 
@@ -64,9 +65,10 @@ class Transaction(NamedTuple):
     would violate, or that are to end. ``hold``: what to put on hold after it. ``record``: {component: {package:
     version}}, the content of RECORD after it; the version is "" for a package that is not put on hold. ``pending``: the
     content of RECORD while the packages change, where new ones have no version yet. ``previous``: the content of
-    PREVIOUS after it, the versions before the last change of each component.
+    PREVIOUS after it, the versions before the last change of each component. ``new``: all packages that it adds.
     """
 
+    new: list[str]
     install: list[str]
     reinstall: list[str]
     remove: list[str]
@@ -84,9 +86,13 @@ class Manager(Protocol):
     apt: bool
     #: The command that removes a hold.
     unhold: str
+    #: The directory of the host's files. Tests have another one.
+    root: Path = Path("/")
+    #: Packages that Ansible's module of the package manager installs by itself.
+    helpers: Sequence[str] = ()
 
     def update(self) -> None:
-        """Update the package lists."""
+        """Wait until no other process uses the package manager, and update the package lists. Raises ModuleFailed."""
 
     def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         """Return those of the packages that are installed."""
@@ -110,6 +116,24 @@ class Manager(Protocol):
 
     def exact(self, name: str, version: str) -> str:
         """Return what stands for this version of a package on a command line."""
+
+
+def missing(manager: Manager, asked: Sequence[str], act: bool) -> tuple[list[str], list[str]]:
+    """Return those of the packages that are not installed, and all packages that their installation adds.
+
+    Without ``act``, do not look for the latter, for which package lists have to be updated. Raises ModuleFailed.
+    """
+    there = manager.installed([*map(bare, asked)])
+    absent = [package for package in asked if not is_installed(there, package)]
+    if not absent or not act:
+        return absent, []
+    manager.update()
+    return absent, added(manager, manager.simulate([*absent, *manager.helpers]))
+
+
+def added(manager: Manager, simulation: Simulation) -> list[str]:
+    """Return the packages of a simulation that are not installed in any version."""
+    return sorted({*simulation.versions} - {*manager.installed(simulation.versions)})
 
 
 def transaction(
@@ -141,7 +165,7 @@ def transaction(
         return component == "nvidia_driver" and (name in before or bool(DRIVER.match(name)))
 
     nothing = Simulation({}, [])
-    versions, removed = nothing if complete else simulated(manager, [*first, *asked_for], own, replaceable)
+    versions, removed = found = nothing if complete else simulated(manager, [*first, *asked_for], own, replaceable)
     final = {**{name: package.version for name, package in now.items() if name not in removed}, **versions}
     ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
     # What was added to a driver that tfctl has not installed, such as a fabric manager, has to follow its updates.
@@ -155,6 +179,7 @@ def transaction(
     changing = {*versions, *removed, *(own if free else ())}
     wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
     return Transaction(
+        new=added(manager, found),
         install=wanted if versions else [],
         reinstall=[
             manager.exact(name, now[name].version) for name in damaged if name in final and name not in versions
@@ -205,6 +230,7 @@ class Apt(Manager):
 
     apt = True
     unhold = "apt-mark unhold"
+    helpers = ("python3-apt",)
     #: Whether the hold of a package remains when the package is removed.
     keeps_holds = False
 
@@ -213,6 +239,7 @@ class Apt(Manager):
 
     def update(self) -> None:
         """Update the package lists. apt ignores sources that do not answer; they are named if a package is missing."""
+        wait_until_free(self.root)
         output = call([*APT, "update"], "apt cannot read its package sources")
         self._unreachable = list(dict.fromkeys(re.findall(r"^W: (Failed to fetch .*)$", output, re.MULTILINE)))[:2]
 
@@ -263,7 +290,8 @@ class Dnf(Manager):
     keeps_holds = True
 
     def update(self) -> None:
-        """Do nothing: dnf updates its package lists by itself."""
+        """Wait. dnf updates its package lists by itself."""
+        wait_until_free(self.root)
 
     def is_held(self, package: Package) -> bool:
         return f"{package.name}-{package.version}.*" in locks()
@@ -306,10 +334,6 @@ class Dnf(Manager):
         return name.rpartition(".")[0]
 
 
-#: The package managers, by their programs.
-MANAGERS: dict[str, type[Manager]] = {"apt-get": Apt, "dnf": Dnf}
-
-
 def of_this_host() -> Apt | Dnf:
     """Return the package manager of this host."""
     return Apt() if uses_apt() else Dnf()
@@ -340,8 +364,7 @@ def remedy_for(lines: Sequence[str]) -> str:
 
 def recorded(path: Path | None = None) -> dict[str, dict[str, str]]:
     """Return {component: {package: version}} of the packages that tfctl has put on hold, or another such file."""
-    found: dict[str, dict[str, str]] = read_json(path or RECORD)
-    return found
+    return dict(read_json(path or RECORD))
 
 
 def bare(package: str) -> str:

@@ -19,8 +19,8 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
     remove,
     run,
 )
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import digest
 from ansible_collections.tfctl.cluster.plugins.module_utils.records import complete, pinned
-from ansible_collections.tfctl.cluster.plugins.module_utils.share import digest
 
 #: The end of the name of an archive with the bytecode of a wheel.
 BYTECODE = ".bytecode.zip"

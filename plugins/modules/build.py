@@ -52,20 +52,11 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.tfctl.cluster.plugins.module_utils import install
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
-    ModuleFailed,
-    directory_for_nobody,
-    finish,
-    scratch,
-    temporary_path,
-)
 
 LIMIT_S = 3600
 NICENESS = 10
@@ -79,15 +70,10 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={"name": text, "script": text, "directory": path, "archive": path, "result": path}
     )
-    finish(module, lambda: run(module.params), Path(module.params["archive"]))
+    install.finish(module, lambda: build(**module.params), Path(module.params["archive"]))
 
 
-def run(params: dict[str, Any]) -> dict[str, object]:
-    build(**params)
-    return {"changed": True}
-
-
-def build(name: str, script: str, directory: str, archive: str, result: str) -> None:
+def build(name: str, script: str, directory: str, archive: str, result: str) -> dict[str, object]:
     """Run the script as nobody in a directory of its own, at low priority. The file that it leaves becomes ``result``.
 
     The script finds the paths of its input and output in the environment variables ARCHIVE and RESULT. If an earlier
@@ -95,18 +81,18 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
     that the compiler printed.
     """
     work = Path(directory)
-    with scratch(work.with_name(".lock"), f"builds {name}", work):
-        if is_built(Path(result)):
-            return
-        source = directory_for_nobody(work) / Path(archive).name
-        shutil.copyfile(archive, source)
-        run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
-        keep(work / "result", Path(result))
+    with install.scratch(work.with_name(".lock"), f"builds {name}", work):
+        if not is_built(Path(result)):
+            source = install.directory_for_nobody(work) / Path(archive).name
+            shutil.copyfile(archive, source)
+            run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
+            keep(work / "result", Path(result))
+    return {"changed": True}
 
 
 def keep(built: Path, result: Path) -> None:
     """Copy what the user nobody built to a file of root's. It must not be a link to a file that nobody cannot read."""
-    part = temporary_path(result)
+    part = install.temporary_path(result)
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(built, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source, part.open("xb") as target:
         shutil.copyfileobj(source, target)
@@ -115,10 +101,7 @@ def keep(built: Path, result: Path) -> None:
 
 def is_built(path: Path) -> bool:
     """Return whether this is a regular file of this user."""
-    with contextlib.suppress(FileNotFoundError):
-        info = os.lstat(path)
-        return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
-    return False
+    return path.is_file() and not path.is_symlink() and path.stat().st_uid == os.geteuid()
 
 
 def run_script(script: str, folder: Path, more: dict[str, str], failure: str) -> None:
@@ -137,9 +120,9 @@ def run_script(script: str, folder: Path, more: dict[str, str], failure: str) ->
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        raise ModuleFailed(f"{failure}: it ran longer than {LIMIT_S} s and was killed") from None
+        raise install.ModuleFailed(f"{failure}: it ran longer than {LIMIT_S} s and was killed") from None
     if child.returncode:
-        raise ModuleFailed("\n".join([failure, *errors_of(output)]))
+        raise install.ModuleFailed("\n".join([failure, *errors_of(output)]))
 
 
 def lower_priority() -> None:

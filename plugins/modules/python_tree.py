@@ -52,7 +52,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
     unpack,
 )
 from ansible_collections.tfctl.cluster.plugins.module_utils.pythons import ASK, MARKER, listed, whole
-from ansible_collections.tfctl.cluster.plugins.module_utils.share import digest
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import digest
 
 
 def main() -> None:

@@ -12,13 +12,18 @@ description:
     apt's package lists if a package is missing, and fails if the installation would remove a package, install another
     kernel, or change a package that somebody but tfctl has put on hold. For the component nvidia_driver, it may remove
     packages of the driver, because those of two branches conflict.
+  - Before an installation, it records in C(installed) all packages that the installation adds. C(tfctl reset) removes
+    no others. What it records must therefore be installed immediately.
   - It installs nothing. With check mode it does not update package lists either, and C(changed) says whether there is
     something to do.
   - It also finds installed packages with a missing file, which apt and dnf regard as installed.
 options:
   component:
-    {type: str, required: true, description: The role that installs the packages; a key of /var/lib/tfctl/held.json.}
-  packager: {type: str, required: true, choices: [apt-get, dnf], description: The host's package manager.}
+    description:
+      - The role that installs the packages; a key of C(/var/lib/tfctl/held.json).
+      - Without it, installed packages stay, whatever their version. Nothing is refused or put on hold, and only
+        C(install) and C(packager) are returned.
+    type: str
   packages:
     description:
       - NAME or NAME=VERSION, with * in VERSION.
@@ -35,15 +40,14 @@ options:
     type: list
     elements: str
     default: []
-  upgrade:
-    {type: bool, default: false, description: Whether newer versions replace installed ones that C(packages) allows.}
+  installed:
+    {type: path, default: /var/lib/tfctl/installed, description: The file with the packages that tfctl has installed.}
 """
 
 EXAMPLES = """
 - name: Simulate the installation of NCCL
   tfctl.cluster.transaction:
     component: nccl
-    packager: apt-get
     packages: [libnccl2=2.18.*]
   register: simulated
 
@@ -54,6 +58,8 @@ EXAMPLES = """
 """
 
 RETURN = """
+packager: {type: str, returned: success, description: 'The host''s package manager: C(apt-get) or C(dnf).'}
+new: {type: list, elements: str, returned: success, description: All packages that the installation adds.}
 install: {type: list, elements: str, returned: success, description: 'Packages to install, in exact versions.'}
 reinstall: {type: list, elements: str, returned: success, description: Packages with a missing file.}
 remove: {type: list, elements: str, returned: success, description: Packages of the driver that it removes.}
@@ -62,35 +68,51 @@ hold: {type: list, elements: str, returned: success, description: NVIDIA's packa
 record: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json afterwards.}
 pending: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json while packages change.}
 previous: {type: dict, returned: success, description: The content of /var/lib/tfctl/held-before.json afterwards.}
-faults: {type: list, elements: dict, returned: failure, description: 'Why it failed: C(message), C(remedy), C(kind).'}
+faults:
+  description:
+    - Why it failed. Each has C(message), C(remedy) and C(kind).
+    - If one has C(patience_s), another program uses the package manager, and the message names it. Call the module
+      again, for at most so many seconds.
+  type: list
+  elements: dict
+  returned: failure
 """
 
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.tfctl.cluster.plugins.module_utils import transaction as plan
 from ansible_collections.tfctl.cluster.plugins.module_utils.install import finish
-from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import MANAGERS, recorded, transaction
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import INSTALLED, announce
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "component": {"type": "str", "required": True},
-            "packager": {"type": "str", "required": True, "choices": list(MANAGERS)},
+            "component": {"type": "str"},
             "packages": {"type": "list", "elements": "str", "required": True},
             "first": {"type": "list", "elements": "str", "default": []},
             "upgrade": {"type": "bool", "default": False},
+            "installed": {"type": "path", "default": str(INSTALLED)},
         },
         supports_check_mode=True,
     )
-    finish(module, lambda: simulate(module.params, module.check_mode))
+    finish(module, lambda: simulate(module.params, act=not module.check_mode))
 
 
-def simulate(asked: dict[str, Any], dry: bool) -> dict[str, object]:
-    manager, names = MANAGERS[asked["packager"]](), asked["packages"]
-    found = transaction(manager, asked["component"], asked["first"], names, not dry, asked["upgrade"])
-    differs = bool(found.install or found.reinstall or found.release or found.hold or found.record != recorded())
-    return {"changed": dry and differs, **found._asdict()}
+def simulate(asked: dict[str, Any], act: bool) -> dict[str, object]:
+    manager = plan.of_this_host()
+    if asked["component"]:
+        found = plan.transaction(manager, asked["component"], asked["first"], asked["packages"], act, asked["upgrade"])
+        todo = found.install or found.reinstall or found.release or found.hold or found.record != plan.recorded()
+        result, new = found._asdict(), found.new
+    else:
+        todo, new = plan.missing(manager, asked["packages"], act)
+        result = {"install": todo}
+    if act:
+        announce(new, Path(asked["installed"]))
+    return {"changed": bool(todo) and not act, "packager": "apt-get" if manager.apt else "dnf", **result}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ break, as in the output that test_transaction.py has recorded. A VERSION contain
 and a NAME that needs others has the same versions as they. Like the plugin, `install` regards the other versions of a
 locked package as missing, `versionlock add` adds nothing if one of the packages is locked already, and `versionlock
 delete` ignores a package without a lock. `module enable` refuses to switch to another stream unless
-module_stream_switch is set (dnf.conf(5)); `module reset` forgets the stream.
+module_stream_switch is set (dnf.conf(5)); `module reset` forgets the stream. `download` writes a file that is named
+after the package into the working directory, or prints its URL with --url. `install` takes the path of such a file.
 """
 
 from __future__ import annotations
@@ -74,10 +75,23 @@ def matching(host: Host, spec: str, with_locks: bool) -> tuple[str, str] | None:
     return found
 
 
+def download(host: Host, spec: str, urls: bool, with_locks: bool) -> int:
+    found = matching(host, spec, with_locks)
+    if found is None:
+        print(f"No package {spec} available.")
+        return 1
+    file = f"{found[0]}-{found[1].partition(':')[2]}.{ARCH}.rpm"
+    if urls:
+        print(f"https://mirror.example/{file}")
+    else:
+        Path(file).write_text(found[1])
+    return 0
+
+
 def install_packages(host: Host, specs: list[str], act: bool, with_locks: bool, quiet: bool) -> int:
     changes = {}
     for spec in specs:
-        found = matching(host, spec, with_locks)
+        found = in_file(Path(spec)) if spec.endswith(".rpm") else matching(host, spec, with_locks)
         if found is None:
             print(f"No match for argument: {spec}\nError: Unable to find a match: {spec}")
             return 1
@@ -85,6 +99,11 @@ def install_packages(host: Host, specs: list[str], act: bool, with_locks: bool, 
         changes.update(dict.fromkeys([name, *host["needs"].get(name, [])], version))
     changes = {name: version for name, version in changes.items() if host["installed"].get(name) != version}
     return transaction(host, "Installing", changes, act, quiet)
+
+
+def in_file(path: Path) -> tuple[str, str] | None:
+    """Return name and version of the package in a file that `download` has written."""
+    return (path.name.rsplit("-", 2)[0], path.read_text()) if path.exists() else None
 
 
 def remove(host: Host, specs: list[str], act: bool, quiet: bool) -> int:
@@ -146,6 +165,8 @@ def dnf(host: Host, words: list[str]) -> int:
     verb, *rest = [word for word in words if not word.startswith("-")]
     if verb == "versionlock":
         return versionlock(host, rest[0], rest[1:])
+    if verb == "download":
+        return download(host, rest[-1], "--url" in options, "--disableplugin=versionlock" not in options)
     act = "--assumeno" not in options
     if verb == "module":
         return module(host, rest[0], rest[1], "--setopt=module_stream_switch=1" in options, act)

@@ -2,10 +2,11 @@
 
 They follow dpkg-query(1), apt-get(8), apt-mark(8) and systemctl(1). The state is a JSON file:
 
-    {"packages": {NAME: {"version", "status", "files": [PATH], "needs": [NAME]}},
+    {"packages": {NAME: {"version", "status", "files": [PATH], "needs": [NAME]}}, "offers": {NAME: PACKAGE},
      "units": {UNIT: {"active", "enabled", "busy", "job"}}, "calls": [LINE]}
 
-`apt-get purge` also removes the packages that need one of those named, as the real one does. A unit that is busy, as a
+`apt-get purge` also removes the packages that need one of those named, as the real one does. `apt-get install` installs
+what ``offers`` has, with what it needs, unless it is there. A unit that is busy, as a
 mount with an open file, can be disabled but not stopped. `list-units` lists units that are not inactive or have a job.
 """
 
@@ -37,7 +38,7 @@ def answer(state: Path, program: str, words: list[str]) -> tuple[int, str]:
     if program == "dpkg-query":
         code, said = dpkg_query(host["packages"], words[words.index("-f") + 1], words[words.index("-f") + 2 :])
     elif program == "apt-get":
-        code, said = apt_get(host["packages"], words)
+        code, said = apt_get(host["packages"], host.get("offers", {}), words)
     elif program == "apt-mark":
         code, said = apt_mark(host["packages"], words)
     elif program == "systemctl":
@@ -60,7 +61,27 @@ def dpkg_query(packages: Packages, shape: str, names: list[str]) -> tuple[int, s
     return int(any(name not in packages for name in names)), said
 
 
-def apt_get(packages: Packages, words: list[str]) -> tuple[int, str]:
+def apt_get(packages: Packages, offers: Packages, words: list[str]) -> tuple[int, str]:
+    if "update" in words:
+        return 0, ""
+    return install(packages, offers, words) if "install" in words else purge(packages, words)
+
+
+def install(packages: Packages, offers: Packages, words: list[str]) -> tuple[int, str]:
+    left, coming = words[words.index("install") + 1 :], dict[str, Any]()
+    while left:
+        name = left.pop()
+        if name not in {**packages, **offers}:
+            return 100, f"E: Unable to locate package {name}\n"
+        if name not in {**packages, **coming}:
+            coming[name] = offers[name]
+            left += offers[name].get("needs", [])
+    if "-s" not in words:
+        packages.update(coming)
+    return 0, "".join(f"Inst {name} ({package['version']} Debian [amd64])\n" for name, package in coming.items())
+
+
+def purge(packages: Packages, words: list[str]) -> tuple[int, str]:
     going = {*words[words.index("purge") + 1 :]}
     if going - {*packages}:
         return 100, f"E: Unable to locate package {min(going - {*packages})}\n"

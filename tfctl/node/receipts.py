@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import NamedTuple, Optional, TypedDict, cast
 
 FOLDER = "/var/lib/tfctl/provision"
+#: The names of the packages that tfctl itself has installed, one a line; see `announce`.
+INSTALLED = Path("/var/lib/tfctl/installed")
 FORMAT = 1  # receipts of other formats are ignored, so their roles run again
 _LIMIT_S = 60  # seconds for one call of dpkg-query, rpm or systemctl
 #: Facts about a file that are compared first. If they differ, its hash decides.
@@ -67,8 +69,8 @@ class Receipt(TypedDict):
     """``since``: when the role first ran here, in epoch seconds. ``digest``: of its inputs; "" until it has completed.
 
     ``before``: whether a thing existed when the role first managed it, by kind and name. ``created``: what did not
-    exist before and did after a run; its packages include dependencies that were installed too. ``installed``: all
-    packages of the host before a run that has not completed. ``fingerprint``: how the role left the host.
+    exist before and did after a run; its packages are those that tfctl has installed, with dependencies. ``installed``:
+    all packages of the host before a run that has not completed. ``fingerprint``: how the role left the host.
     """
 
     format: int
@@ -113,6 +115,22 @@ def drifts(receipts: Sequence[Receipt]) -> dict[str, list[str]]:
     names = {kind: [name for each in receipts for name in each["fingerprint"].get(kind, ())] for kind in _TOGETHER}
     together = observe(cast(Manages, names))
     return {each["role"]: [*_drifts(each, together)] for each in receipts}
+
+
+def announce(packages: Iterable[str], path: Path = INSTALLED) -> None:
+    """Record packages immediately before tfctl installs them.
+
+    A receipt lists only recorded packages as created: whatever else appears on the host while a role runs, which may
+    take hours with reboots, belongs to somebody else. Recorded later, they would be missing after an interrupted run.
+    """
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(f"{package}\n" for package in packages)
+
+
+def announced(path: Path) -> set[str]:
+    """Return the names of the packages that tfctl has installed."""
+    return {*path.read_text(encoding="utf-8").split()} if path.exists() else set()
 
 
 def installed_packages() -> list[str]:
@@ -200,14 +218,19 @@ def _path(path: str, known: Facts = None, deep: bool = False) -> Facts:
 
 def _sha256(path: str) -> str:
     """Return the hash of a file, or "" if it cannot be read."""
-    digest = hashlib.sha256()
     try:
-        with Path(path).open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        return digest(Path(path))
     except OSError:
         return ""
-    return digest.hexdigest()
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    value = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            value.update(block)
+    return value.hexdigest()
 
 
 def _tree(path: str, ignore: re.Pattern[str]) -> Facts:

@@ -15,8 +15,13 @@ import yaml
 from ansible_collections.tfctl.cluster.plugins.module_utils import transaction as node_transaction
 from ansible_collections.tfctl.cluster.plugins.module_utils.created import begin, end, undo
 from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
-from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import Manages, read_all
-from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import Dnf, Transaction, transaction
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import Manages, announce, read_all
+from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import (
+    Dnf,
+    Transaction,
+    missing,
+    transaction,
+)
 
 from tfctl.provision import ansible
 
@@ -30,6 +35,8 @@ class Host:
     """A fake host of the EL family, without apt."""
 
     def __init__(self, folder: Path) -> None:
+        self.manager = Dnf()
+        self.manager.root = folder
         self.folder, self.state, self.locks = folder, folder / "dnf.json", folder / "versionlock.list"
         offers = {"nvidia-open": [OLD, NEW], "nvidia-driver-libs": [OLD, NEW], "postgresql": ["0:15.2-1.el9"]}
         needs = {"nvidia-open": ["nvidia-driver-libs"]}
@@ -47,15 +54,22 @@ class Host:
         return sorted(line for line in self.locks.read_text().splitlines() if line and line[0] != "#")
 
     def transaction(self, *packages: str) -> Transaction:
-        return transaction(Dnf(), "nvidia_driver", (), packages, update=True)
+        return transaction(self.manager, "nvidia_driver", (), packages, update=True)
 
     def provision(self, *packages: str) -> Transaction:
         """Run the tasks of the role that install and lock packages, and write its record."""
         wanted = self.transaction(*packages)
+        announce(wanted.new, self.folder / "installed")
         done = self.play(wanted)
         assert done.returncode == 0, done.stdout + done.stderr
         node_transaction.RECORD.write_text(json.dumps(wanted.record))
         return wanted
+
+    def install(self, *packages: str) -> None:
+        """Install packages as the role packages does."""
+        absent, new = missing(self.manager, packages, act=True)
+        announce(new, self.folder / "installed")
+        subprocess.run(["dnf", "-y", "install", *absent], check=True, timeout=10)
 
     def play(self, wanted: Transaction) -> subprocess.CompletedProcess[str]:
         tasks = yaml.safe_load((ROLE / "tasks/dnf.yml").read_text())
@@ -113,13 +127,29 @@ def test_package_that_another_one_needs_stays_when_its_role_is_undone(host: Host
     receipts = f"{host.folder}/provision"
     manages: Manages = {"packages": ["openmpi", "gcc"]}
     begin("openmpi", manages, receipts)
-    installed = {**host["installed"], "openmpi": "2:4.1.1-5.el9", "gcc": "0:11.5.0-5.el9"}
-    host.change(installed=installed)
+    host.change(offers={"openmpi": ["2:4.1.1-5.el9"], "gcc": ["0:11.5.0-5.el9"]})
+    host.install("openmpi", "gcc")
     end("openmpi", "digest", manages, receipts)
-    host.change(installed={**installed, other: "0:1-1.el9"}, needs={other: ["openmpi"]})
+    host.change(installed={**host["installed"], other: "0:1-1.el9"}, needs={other: ["openmpi"]})
     found = undo(read_all(receipts), receipts)
     assert found.kept == [f"package openmpi.x86_64: {other} need it"]
     assert sorted(host["installed"]) == sorted(["openmpi", "postgresql", other])
+
+
+def test_reset_removes_no_package_that_somebody_else_has_installed_while_a_role_ran(host: Host) -> None:
+    receipts = f"{host.folder}/provision"
+    begin("openmpi", {}, receipts)
+    host.change(installed={**host["installed"], "hwloc": "0:2-1.el9", "htop": "0:3-1.el9"})  # by the owner of the host
+    host.change(
+        offers={"openmpi": ["2:4.1.1-5.el9"], "libfabric-of-a-long-name": ["0:1-1.el9"]},
+        needs={"openmpi": ["libfabric-of-a-long-name", "hwloc"]},
+    )
+    host.install("openmpi", "postgresql")
+    host.change(installed={**host["installed"], "tmux": "0:3-1.el9"})
+    end("openmpi", "digest", {}, receipts)
+    removed = undo(read_all(receipts), receipts).removed
+    assert removed == ["package libfabric-of-a-long-name.x86_64", "package openmpi.x86_64"]
+    assert sorted(host["installed"]) == ["htop", "hwloc", "postgresql", "tmux"]
 
 
 @pytest.mark.extended

@@ -100,7 +100,9 @@ def simulated(tree: DnfTree, driver: Any, monkeypatch: pytest.MonkeyPatch) -> Tr
     if driver["stream"]:
         tree.run(*(given.get(word, word) for word in enable["ansible.builtin.command"]["argv"]))
     monkeypatch.setenv("PATH", str(tree.programs))
-    return transaction(Dnf(), "nvidia_driver", driver["first"], driver["packages"], True, driver["upgrade"])
+    manager = Dnf()
+    manager.root = tree.programs  # no other process uses dnf there
+    return transaction(manager, "nvidia_driver", driver["first"], driver["packages"], True, driver["upgrade"])
 
 
 def provision(tree: DnfTree, driver: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
@@ -213,4 +215,20 @@ def test_the_driver_of_another_branch_can_be_installed_again_from_its_stream(
     assert json.loads(node_transaction.PREVIOUS.read_text())["nvidia_driver"] == before
     names = [f"{name}={version}" for name, version in before.items()]
     back = {"stream": earlier["stream"], "first": [], "packages": names, "upgrade": False}
+    assert provision(host, back, monkeypatch) == before == drivers(host)
+
+
+def test_kept_files_of_the_earlier_driver_bring_it_back_without_a_repository_that_has_it(
+    repositories: dict[bool, list[Path]], host: DnfTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The role names them with the shell commands of nvidia_packages_file, see test_kept_drivers.py."""
+    earlier, _ = plan(CARDS["A100"], "570")
+    before = provision(host, earlier, monkeypatch)
+    versions = {name: version.partition(":")[2] for name, version in before.items()}
+    files = [next(repositories[True][0].glob(f"{name}-[0-9]:{version}.*.rpm")) for name, version in versions.items()]
+    driver, _ = plan(CARDS["A100"], "580", newest("570"))
+    provision(host, driver, monkeypatch)
+    for path in (host.programs.parent / "root/etc/yum.repos.d").glob("nvidia.repo"):
+        path.unlink()
+    back = {"stream": "", "first": [], "packages": [str(path) for path in files], "upgrade": False}
     assert provision(host, back, monkeypatch) == before == drivers(host)

@@ -27,6 +27,7 @@ class ActionModule(ActionBase):
 PACKAGES = """
 - ansible.builtin.debug:
     msg: "{{ inventory_hostname }} {{ nvidia_packages_component }}: {{ nvidia_packages_names | join(' ') }}"
+  when: nvidia_packages_rollback
 - ansible.builtin.fail:
     msg: Failed to fetch
   when: inventory_hostname == 'offline'

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.linked_collection import link_collection
+
 pytestmark = pytest.mark.timeout(300)
 
 #: Runs the tasks twice. The second time, they must change nothing.
@@ -168,12 +170,10 @@ def test_loader_forgets_other_versions_with_the_same_soname(tmp_path: Path) -> N
     assert left == ["mine", "tfctl-cuda-12.2.2", "tfctl-nccl-2.21.5", "tfctl-nccl-3.0.1"]
 
 
-#: A fake of the modules apt and dnf that fails with the package that it is to install.
-INSTALLER = """#!/usr/bin/python
-from ansible.module_utils.basic import AnsibleModule
-
-module = AnsibleModule({"name": {}, "state": {}, "update_cache": {"type": "bool"}, "lock_timeout": {"type": "int"}})
-module.fail_json(msg=f"{module.params['name']} is to be installed")
+#: A fake of the role packages that fails with the packages that it is to install.
+PACKAGES = """
+- ansible.builtin.fail:
+    msg: "{{ packages_names | join(' ') }} is to be installed"
 """
 
 
@@ -182,11 +182,13 @@ module.fail_json(msg=f"{module.params['name']} is to be installed")
     ("found", "given", "package"),
     [("dnf", "auto", "xz"), ("apt", "auto", "xz-utils"), ("dnf", "dnf", "xz"), ("apt", "apt-get", "xz-utils")],
 )
-def test_xz_is_installed_by_its_name_in_the_distribution(tmp_path: Path, found: str, given: str, package: str) -> None:
+def test_xz_is_installed_by_its_name_in_the_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str, given: str, package: str
+) -> None:
     """``found``: the package manager in Ansible's facts."""
     program(tmp_path / "bin/xz", "exit 127")
-    (tmp_path / "library").mkdir()
-    (tmp_path / f"library/{found}.py").write_text(INSTALLER)
+    fakes = {"roles/packages": None, "roles/packages/tasks/main.yml": PACKAGES}
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(link_collection(tmp_path, fakes)))
     source = archive(tmp_path / "cudnn.txz", {"cuda/lib64/libcudnn.so.8.9": "code"})
     output = unpack(tmp_path, source, nvidia_library_packager=given, found=found)
     assert f"{package} is to be installed" in output, output

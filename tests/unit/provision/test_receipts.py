@@ -17,7 +17,15 @@ from ansible_collections.tfctl.cluster.plugins.module_utils import receipts as n
 from ansible_collections.tfctl.cluster.plugins.module_utils.created import begin, end, running_jobs, undo
 from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed
 from ansible_collections.tfctl.cluster.plugins.module_utils.programs import live_units
-from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import Manages, Receipt, drifts, read_all
+from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import (
+    INSTALLED,
+    Manages,
+    Receipt,
+    announce,
+    drifts,
+    read_all,
+)
+from ansible_collections.tfctl.cluster.plugins.module_utils.transaction import Apt, missing
 from ansible_collections.tfctl.cluster.plugins.modules import receipt
 from ansible_collections.tfctl.cluster.plugins.modules.receipt import remove
 from node_tree import Tree, make_plan, reserve
@@ -43,6 +51,15 @@ class Host:
 
     def install(self, **packages: dict[str, Any]) -> None:
         self.change({"packages": {**self["packages"], **packages}})
+
+    def provide(self, *names: str, **offers: dict[str, Any]) -> None:
+        """Install packages of a source that has these, as the role packages does."""
+        self.change({"offers": {**offers, "python3-apt": {"version": "2.6"}}})
+        manager = Apt()
+        manager.root = self.files  # no other process uses apt there
+        absent, new = missing(manager, names, act=True)
+        announce(new, Path(self.receipts).parent / INSTALLED.name)
+        subprocess.run(["apt-get", "install", *absent], check=True, timeout=10)
 
     def __getitem__(self, part: str) -> Any:
         return json.loads(self.state.read_text())[part]
@@ -94,7 +111,8 @@ def manages(host: Host) -> Manages:
     (at / "opt/tree/lib").mkdir(parents=True)
     (at / "opt/tree/lib/module.py").write_text("x = 1\n")
     (at / "tool").touch()
-    host.install(tool={"version": "2", "files": [f"{at}/tool", "/usr/share/doc/tool"]}, libtool={"version": "2"})
+    tool = {"version": "2", "files": [f"{at}/tool", "/usr/share/doc/tool"], "needs": ["libtool"]}
+    host.provide("tool", tool=tool, libtool={"version": "2"})
     host.change({"units": {"old.service": RUNNING, "own.service": RUNNING}})
     end("role", "digest", found, host.receipts)
     return found
@@ -128,7 +146,7 @@ def test_receipt_still_lists_what_the_first_run_created_after_later_runs(host: H
     del manages["trees"]
     host.install(more={"version": "1"})  # by the owner of the host, between two runs
     begin("role", manages, host.receipts)
-    host.install(extra={"version": "1"})
+    host.provide("extra", extra={"version": "1"})
     end("role", "other", manages, host.receipts)
     second = host.receipt()
     assert second["since"] == first["since"]
@@ -150,13 +168,34 @@ def test_interrupted_run_counts_what_it_created(host: Host) -> None:
     manages: Manages = {"paths": [str(path)]}
     begin("role", manages, host.receipts)
     path.touch()
-    host.install(tool={"version": "1"})
+    host.provide("tool", tool={"version": "1"})
     assert host.receipt()["digest"] == ""
     begin("role", manages, host.receipts)
     end("role", "digest", manages, host.receipts)
     assert host.receipt()["created"] == {
         "paths": [str(path)], "trees": [], "caches": [], "packages": ["tool"], "units": [], "users": [], "groups": [],
     }  # fmt: skip
+
+
+def test_reset_removes_no_package_that_somebody_else_has_installed_while_a_role_ran(host: Host) -> None:
+    """With the reboots of a batch, a role may run for hours. ``base`` was there before, ``libtool`` since then."""
+    begin("role", {}, host.receipts)
+    host.install(htop={"version": "3"}, libtool={"version": "1"})  # by the owner of the host
+    needs = {"needs": ["libtool", "libmore"]}
+    host.provide("tool", "base", tool={"version": "1", **needs}, libmore={"version": "1"})
+    host.install(**{"linux-image-6.1.0-50-amd64": {"version": "6.1"}})  # by unattended upgrades
+    end("role", "digest", {}, host.receipts)
+    assert host.receipt()["created"]["packages"] == ["libmore", "tool"]
+    assert undo(read_all(host.receipts), host.receipts).removed == ["package libmore", "package tool"]
+    assert [*host["packages"]] == ["base", "htop", "libtool", "linux-image-6.1.0-50-amd64"]
+    assert not Path(host.receipts).parent.exists()
+
+
+def test_module_that_tfctl_lets_ansible_install_counts_as_created(host: Host) -> None:
+    begin("role", {}, host.receipts)
+    host.provide("tool", tool={"version": "1"})
+    host.install(**{"python3-apt": {"version": "2.6"}})  # by Ansible's module apt
+    assert undo(read_all(host.receipts), host.receipts).removed == ["package python3-apt", "package tool"]
 
 
 def test_nothing_drifts_without_a_change_and_each_program_is_called_once(provisioned: Host) -> None:

@@ -118,6 +118,11 @@ def test_transaction_installs_holds_and_records_packages(manager: FakeManager) -
     assert manager.updates == 1, "package lists are updated only if a package is missing"
 
 
+def test_transaction_names_all_packages_that_it_adds_but_none_that_it_changes(manager: FakeManager) -> None:
+    manager.there["dkms"] = InstalledPackage("2.8", False)
+    assert planned(manager, "nvidia-smi").new == ["libcuda1", "nvidia-smi"]
+
+
 def test_transaction_puts_on_hold_what_an_interrupted_run_has_installed(manager: FakeManager) -> None:
     """Without a record, tfctl would take the driver for one of the host's owner."""
     wanted = planned(manager, "nvidia-smi")
@@ -142,9 +147,20 @@ def test_role_records_packages_before_it_installs_them(packager: str) -> None:
     tasks = yaml.safe_load((folder / f"{packager}.yml").read_text())
     kinds = ["block" if "block" in task else task.get("ansible.builtin.import_tasks") for task in tasks]
     assert kinds.index("simulate.yml") < kinds.index("block")
-    simulation, _, record = yaml.safe_load((folder / "simulate.yml").read_text())
+    simulation, _, record, *_ = yaml.safe_load((folder / "simulate.yml").read_text())
     assert "tfctl.cluster.transaction" in simulation and record["ansible.builtin.include_tasks"] == "record.yml"
     assert record["vars"] == {"nvidia_packages_recorded": "{{ nvidia_packages_transaction.pending }}"}
+
+
+def test_role_records_the_earlier_versions_before_an_upgrade_and_after_a_rollback() -> None:
+    """An upgrade that fails can be undone, and a rollback that fails can be repeated."""
+    folder = ansible.data_dir() / "roles/nvidia_packages/tasks"
+    for file, condition in (("simulate.yml", "not nvidia_packages_rollback"), ("main.yml", "nvidia_packages_rollback")):
+        tasks = yaml.safe_load((folder / file).read_text())
+        names = [task.get("ansible.builtin.include_tasks") for task in tasks]
+        assert condition in tasks[names.index("previous.yml")]["when"]
+    installs = next(place for place, name in enumerate(names) if name and name.startswith("{{"))
+    assert installs < names.index("previous.yml")
 
 
 def test_transaction_keeps_the_records_of_other_components(manager: FakeManager) -> None:
