@@ -72,7 +72,7 @@ def test_data_set_that_cannot_be_installed_leaves_no_archive_in_the_temporary_di
     archive.write_text("archive")
     (task,) = tasks_of("dataset", "source.yml")
     for each in task["block"]:
-        if each.pop("tfctl_dataset", None):
+        if each.pop("tfctl.cluster.dataset", None):
             each["ansible.builtin.fail"] = {"msg": "another hash"}
         for own in ("owner", "group"):  # tests need no root
             for kind in ("copy", "file"):
