@@ -306,7 +306,7 @@ LOAD_LIBRARIES = """
 import ctypes, pathlib, subprocess, sys
 import tensorflow
 built = tensorflow.sysconfig.get_build_info()
-print(tensorflow.__version__, built["nvidia_library_version"], built["nvidia_library_version"])
+print(tensorflow.__version__, built["cuda_version"], built["cudnn_version"])
 print(tensorflow.config.list_physical_devices("GPU"))
 folder = pathlib.Path(tensorflow.__file__).parents[1] / "nvidia"
 cudnn = ctypes.CDLL(str(folder / "cudnn/lib/libcudnn.so.8"))
@@ -385,6 +385,7 @@ def test_cudnn_from_an_archive_is_found_by_the_loader_and_repaired(gpus: Gpus, t
     gpus.root("node1", f"echo {base64.b64encode(data.getvalue()).decode()} | base64 -d > /srv/cudnn.txz")
     given = {
         "nvidia_library_version": "8.9.7.29", "nvidia_library_soname": "libcudnn.so.8",
+        "nvidia_library_archive_dir": "/opt/tfctl/cudnn/8.9.7.29",
         "nvidia_library_dirs": ["/opt/tfctl/cudnn/8.9.7.29/lib"], "nvidia_library_archive_url": "file:///srv/cudnn.txz",
         "nvidia_library_archive_sha256": hashlib.sha256(data.getvalue()).hexdigest(),
     }  # fmt: skip
