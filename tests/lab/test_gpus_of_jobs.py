@@ -21,6 +21,7 @@ MIG = [device[1] for device in DIVIDED["devices"][:4]]
 WHOLE = [device[1] for device in DIVIDED["devices"][4:]]
 #: Creates a GPU on the PCI bus, as a kernel shows it.
 BUS = """card=/run/stub/pci/0000:17:00.0; mkdir -p $card; echo 0x10de > $card/vendor; echo 0x030200 > $card/class
+echo 0x20b0 > $card/device
 mountpoint -q /sys/bus/pci/devices || mount --bind /run/stub/pci /sys/bus/pci/devices"""
 #: A task that keeps running and prints which devices it sees.
 STAY = "command: [sh, -c, 'echo sees $CUDA_VISIBLE_DEVICES by $CUDA_DEVICE_ORDER; sleep 60']\n"
