@@ -38,7 +38,7 @@ def nodes(
 ) -> int:
     """Show the state of each host, and which jobs use it.
 
-    TROUBLE says in a word what needs attention; messages on stderr explain it.
+    TROUBLE says in a word what needs attention. Messages below the tables explain it.
 
     Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers but is not fit for jobs.
     """
@@ -112,7 +112,7 @@ def _shown(value: object) -> str:
 
 
 def _trouble(state: NodeState) -> str:
-    """Return in a few words what the messages on stderr explain. That a host is not ready is its state."""
+    """Return in a few words what the messages below the tables explain. That a host is not ready is its state."""
     from tfctl.model.gpus import missing_gpus
 
     node = state.node
@@ -167,9 +167,8 @@ def ranges(numbers: list[int]) -> str:
 
 
 def _jobs(state: NodeState) -> str:
-    """Return the name of the first job, and how many others there are."""
-    first, *others = [*state.jobs] or [""]
-    return f"{first} and {counted(len(others), 'other')}" if others else first
+    """Return the name of the job, or how many there are if there are several."""
+    return f"{len(state.jobs)} jobs" if len(state.jobs) > 1 else "".join(state.jobs)
 
 
 def _tasks(state: NodeState) -> str:

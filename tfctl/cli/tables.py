@@ -1,6 +1,7 @@
 """The tables of jobs, tasks and events. One definition serves text and JSON.
 
 To add a column, add a line to the table and, if it has a key in JSON, the key to the type of its rows above it.
+Unless a reader always needs it, give it a rank, or make it ``wide``.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Column(Generic[T]):
     """A column of a table: its heading and cell in text, and its keys in JSON.
 
     Without a heading it is only in JSON, without keys only in text. ``coloured``: the cell is a state. ``if_needed``:
-    the text leaves the column out if all its cells are empty. ``rank``: on a terminal that is too narrow, the columns
-    with the highest rank are left out first; 0 for those that never are, such as names, states and what needs
+    the text leaves the column out if all its cells are empty. ``rank``: a narrow terminal shows
+    the columns that fit, those with a low rank first. Those of rank 0 are never left out: names, states and what needs
     attention. ``wide``: only `-o wide` shows the column.
     """
 

@@ -62,8 +62,9 @@ def table(
 ) -> Rendered:
     """Align rows, the header first, in columns. The column numbered ``state`` is coloured on a terminal.
 
-    On a terminal that is too narrow, columns are left out, those with the highest of the ``ranks`` first. Columns of
-    rank 0 stay, and with ``wide`` all do. Those that do not fit continue on further lines, which are indented.
+    On a terminal that is too narrow, only columns that fit are shown, those with a low number in ``ranks`` first.
+    Columns of rank 0 always are, and with ``wide`` all are. If these do not fit, they continue on further lines, which
+    are indented.
     """
     lines = [list(map(cell, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -94,12 +95,12 @@ def show(tables: Rendered) -> None:
 
 
 def _kept(widths: Sequence[int], ranks: Sequence[int], most: int) -> list[int]:
-    """Return the numbers of the columns that stay so that no line is wider than ``most``, if possible."""
-    kept = list(range(len(widths)))
-    candidates = sorted((number for number in kept if ranks[number]), key=lambda number: ranks[number])
-    while candidates and sum(widths[number] + 2 for number in kept) - 2 > most:
-        kept.remove(candidates.pop())
-    return kept
+    """Return the numbers of the columns of rank 0, and of those others, in the order of ranks, that still fit."""
+    kept = [number for number, rank in enumerate(ranks) if not rank]
+    for number in sorted((number for number, rank in enumerate(ranks) if rank), key=lambda number: ranks[number]):
+        if sum(widths[each] + 2 for each in (*kept, number)) - 2 <= most:
+            kept.append(number)
+    return sorted(kept)
 
 
 def _parts(columns: Sequence[int], widths: Sequence[int], most: int | None) -> list[list[int]]:

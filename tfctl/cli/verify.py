@@ -15,6 +15,9 @@ from tfctl.wording import shown, with_remedy
 if TYPE_CHECKING:
     from tfctl.verify.results import ProofResult, ProofResults
 
+#: Up to this number of characters, the names of all hosts of a proof are in its row.
+_HOSTS_WIDTH = 41
+
 
 def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: tfctl verify inventory/lab.ini --junit verify.xml")(verify)
@@ -87,8 +90,9 @@ def _is_usual_pair(result: ProofResult) -> bool:
 
 
 def _hosts(result: ProofResult) -> str:
-    few = len(result.hosts) <= 4
-    return " ".join(result.hosts) if few else f"{result.hosts[0]} and {len(result.hosts) - 1} more"
+    names = " ".join(result.hosts)
+    few = len(result.hosts) == 1 or len(names) <= _HOSTS_WIDTH
+    return names if few else f"{result.hosts[0]} and {len(result.hosts) - 1} more"
 
 
 def _took(result: ProofResult) -> str:

@@ -84,7 +84,7 @@ def test_trouble_of_a_host_is_beside_its_state(host: Host, node: wire.Node, trou
     assert re.split("  +", row)[:3] == ["node1", "ready", trouble]
 
 
-def test_a_host_with_several_jobs_shows_the_first_and_how_many_others_there_are() -> None:
+def test_a_host_with_several_jobs_shows_how_many_there_are() -> None:
     tasks = tuple(wire.RunningTask(job, "worker", 0, "running") for job in ("digits", "resnet", "resnet-4"))
     shown = table([NodeState(HOST, NODE._replace(tasks=tasks), "0123456789ab")]).text
-    assert shown.splitlines()[1].endswith("  digits and 2 others")
+    assert shown.splitlines()[1].endswith("  3 jobs")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from records import make_record, make_state
 
-from tests.unit.cli.terminal import Terminal
+from tests.unit.cli.terminal import Terminal, use_terminal
 from tfctl.cli import common, tables, text
 from tfctl.cli.host_results import host_lines
 from tfctl.cli.progress import ProgressDisplay
@@ -134,23 +134,14 @@ def test_a_time_of_another_day_has_its_date() -> None:
     assert text.clock(time.time() - 400 * 86400).startswith("20")
 
 
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make stdout a terminal of 20 columns without colours."""
-    monkeypatch.setattr("sys.stdout", Terminal())
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "20")
-
-
 ROWS = [("TASK", "HOST", "STATE", "EXIT"), ("worker/10", "node1", "failed", "SIGKILL"), ("ps/0", "node2", "ok", "")]
 WRAPPED = [
     "TASK       HOST", "    STATE   EXIT", "worker/10  node1", "    failed  SIGKILL", "ps/0       node2", "    ok",
 ]  # fmt: skip
 
 
-def test_columns_of_a_high_rank_are_left_out_on_a_narrow_terminal(
-    narrow: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_of_a_high_rank_are_left_out_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_terminal(monkeypatch, 20)
     shown = text.table(ROWS, ranks=[0, 2, 0, 1])
     assert shown.text.splitlines() == ["TASK       STATE", "worker/10  failed", "ps/0       ok"]
     assert shown.left_out == ("HOST", "EXIT")
@@ -160,12 +151,14 @@ def test_columns_of_a_high_rank_are_left_out_on_a_narrow_terminal(
     assert text.table(ROWS, ranks=[0, 2, 0, 1]) == text.table(ROWS)
 
 
-def test_columns_of_rank_0_continue_on_the_next_line_of_a_narrow_terminal(narrow: None) -> None:
+def test_columns_of_rank_0_continue_on_the_next_line_of_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_terminal(monkeypatch, 20)
     shown = text.table(ROWS, state=2)
     assert (shown.text.splitlines(), shown.left_out) == (WRAPPED, ())
 
 
-def test_a_wide_table_keeps_all_columns_on_a_narrow_terminal(narrow: None) -> None:
+def test_a_wide_table_keeps_all_columns_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_terminal(monkeypatch, 20)
     shown = text.table(ROWS, ranks=[0, 2, 0, 1], wide=True)
     assert (shown.text.splitlines(), shown.left_out) == (WRAPPED, ())
 
