@@ -42,10 +42,13 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     assert second["os"] is None
     assert [len([call for call in tree.calls() if call[:5] == "show "]) for tree in hosts.trees.values()] == [1, 1, 1]
     head, row, *_ = (re.split(r"\s{2,}", line) for line in hosts.ok("nodes").splitlines())
-    assert head[0] == "HOST"
-    assert row[:4] == ["node1", "ready", "Debian 12", "252"]
-    assert row[5] == "tf2.15-ab"
-    assert row[-3:] == ["none", "23400-23402", "held: ps/0 worker/0"]
+    assert head == ["HOST", "STATE", "TROUBLE", "CPUS", "LOAD", "FREE MEM", "FREE DISK", "GPUS", "JOBS"]
+    assert (row[:3], row[-2:]) == (["node1", "ready", "version"], ["none", "held"])
+    head, row, *_ = (re.split(r"\s{2,}", line) for line in hosts.ok("nodes", "-o", "wide").splitlines())
+    shown = dict(zip(head, row, strict=True))
+    assert [shown[heading] for heading in ("OS", "SYSTEMD", "STACKS", "PORTS", "TASKS")] == [
+        "Debian 12", "252", "tf2.15-ab", "23400-23402", "held: ps/0 worker/0",
+    ]  # fmt: skip
 
 
 def test_nodes_shows_free_space_and_what_jobs_have_left_and_names_a_host_that_is_full(hosts: Hosts) -> None:
@@ -62,9 +65,10 @@ def test_nodes_shows_free_space_and_what_jobs_have_left_and_names_a_host_that_is
     assert all(0 < disk["free_mib"] <= disk["total_mib"] for disk in first["disks"])
     assert (first["state"], first["stored_mib"]) == ("ready", 3)
     assert (second["state"], second["disks"][0]["free_mib"]) == ("unfit", 0)
-    head, row, *_ = (re.split(r"\s{2,}", line) for line in hosts("nodes").out.splitlines())
-    assert head[-5:-2] == ["DISK", "CODE", "GPUS"]
-    assert (row[-3].endswith(" GiB free"), row[-2:]) == (True, ["0.0 GiB", "none"])
+    head, row, second_row, *_ = (re.split(r"\s{2,}", line) for line in hosts("nodes").out.splitlines())
+    assert (row[head.index("FREE DISK")].endswith(" GiB"), second_row[head.index("FREE DISK")]) == (True, "0.0 GiB")
+    head, row, *_ = (re.split(r"\s{2,}", line) for line in hosts("nodes", "-o", "wide").out.splitlines())
+    assert (row[head.index("DISK")].endswith(" GiB free"), row[head.index("CODE")]) == (True, "0.0 GiB")
 
 
 def test_nodes_says_what_has_changed_since_a_host_was_provisioned(hosts: Hosts) -> None:

@@ -18,6 +18,14 @@ class OutputFormat(StrEnum):
     json = "json"
 
 
+class TableFormat(StrEnum):
+    """Of commands that print tables. ``wide``: text with all columns."""
+
+    text = "text"
+    wide = "wide"
+    json = "json"
+
+
 InventoryOption = Annotated[
     Path | None,
     typer.Option(
@@ -29,6 +37,10 @@ InventoryOption = Annotated[
     ),
 ]
 OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object.")]
+#: For commands that print tables.
+TableOption = Annotated[
+    TableFormat, typer.Option("--output", "-o", help="text, wide (text with all columns), or json: one object.")
+]
 JobArgument = Annotated[
     str | None,
     typer.Argument(

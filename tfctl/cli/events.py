@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, OutputFormat, OutputOption, say_error
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, TableFormat, TableOption, say_error
 from tfctl.cli.which import job_name, open_fleet
 from tfctl.errors import first_of, of_hosts
 
@@ -23,7 +23,7 @@ def events(
     job: JobArgument = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
-    output: OutputOption = OutputFormat.text,
+    output: TableOption = TableFormat.text,
 ) -> int:
     """Show the events of a job in chronological order. These include all runs of its tasks, and what its guards did.
 
@@ -34,11 +34,11 @@ def events(
     with open_fleet(job, job_option, inventory) as (fleet, wanted):
         name = job_name(fleet, wanted)
         now, happened, errors = job_events.events(fleet, name)
-    if output is OutputFormat.json:
+    if output is TableFormat.json:
         found: EventsObject = {"job": name, "events": tables.events_json(happened)}
         text.print_json(found)
     else:
-        typer.echo(tables.EVENTS.text(happened))
+        text.show(tables.EVENTS.render(happened, output is TableFormat.wide))
     for error in errors:
         say_error(error)
     return first_of(error.exit for error in of_hosts(errors, now.hosts))

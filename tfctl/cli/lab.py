@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import OutputFormat, OutputOption, say
+from tfctl.cli.common import OutputFormat, OutputOption, TableFormat, TableOption, say
+from tfctl.cli.tables import Column, Table
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import LabRemovedObject, LabSnapshotObject
     from tfctl.lab import LabStatus
+    from tfctl.lab.status import NodeStatus
 
 app = typer.Typer(
     name="lab",
@@ -72,18 +74,16 @@ def down(name: NameOption = "lab", output: OutputOption = OutputFormat.text) -> 
 
 
 @app.command(epilog="Example: tfctl lab status -o json")
-def status(name: NameOption = "lab", output: OutputOption = OutputFormat.text) -> None:
+def status(name: NameOption = "lab", output: TableOption = TableFormat.text) -> None:
     """Show a lab's nodes."""
     from tfctl import lab
     from tfctl.cli import text
 
     found = lab.status(name)
-    if output is OutputFormat.json:
+    if output is TableFormat.json:
         _print_status(found)
         return
-    rows = [("NODE", "ADDRESS", "SUITE", "STATE")]
-    rows += [(node.name, node.address, node.suite, node.state) for node in found.nodes]
-    typer.echo(text.table(rows, state=3))
+    text.show(_NODES.render(found.nodes, output is TableFormat.wide))
     for inventory in found.inventories:
         say(f"inventory: {_relative(Path(inventory))}")
 
@@ -121,3 +121,11 @@ def _print_status(found: LabStatus) -> None:
 def _relative(path: Path) -> Path:
     """Return the path relative to the current directory, if it lies below."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+_NODES: Table[NodeStatus] = Table(
+    Column("NODE", lambda node: node.name),
+    Column("ADDRESS", lambda node: node.address, rank=1),
+    Column("SUITE", lambda node: node.suite, rank=2),
+    Column("STATE", lambda node: node.state, coloured=True),
+)

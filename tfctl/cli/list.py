@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, OutputFormat, OutputOption, say_error
+from tfctl.cli.common import InventoryOption, TableFormat, TableOption, say_error
 from tfctl.cli.which import for_missing_hosts, open_fleet
 from tfctl.errors import first_of
 
@@ -27,7 +27,7 @@ def list_jobs(
         str | None, typer.Option("--job", "-j", show_default=False, help="Only this job: its name or file.")
     ] = None,
     inventory: InventoryOption = None,
-    output: OutputOption = OutputFormat.text,
+    output: TableOption = TableFormat.text,
 ) -> int:
     """List the jobs that the hosts know. Shows each job's latest attempt, the most recent job first.
 
@@ -39,16 +39,16 @@ def list_jobs(
     with open_fleet(None, job, inventory, keep=job is None) as (fleet, name):
         states: list[JobState] = []
         listed: Sequence[JobState | PastJob]
-        if name is None and output is OutputFormat.text:
+        if name is None and output is not TableFormat.json:
             listed, errors = show.overview(fleet)
         else:
             states, errors = show.jobs(fleet, name)
             listed = states
-    if output is OutputFormat.json:
+    if output is TableFormat.json:
         found: JobsObject = {"jobs": [tables.job_json(state) for state in states]}
         text.print_json(found)
     elif listed:
-        typer.echo(tables.JOBS.text(listed))
+        text.show(tables.JOBS.render(listed, output is TableFormat.wide))
     for error in errors:
         say_error(error)
     if name is not None and states:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import text
-from tfctl.cli.common import InventoryOption, OutputFormat, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, TableFormat, TableOption, say, say_error
 from tfctl.cli.tables import Column, Table
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
@@ -25,7 +25,7 @@ _DRIFTS = 5
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog="Example: tfctl nodes -o json")(nodes)
+    app.command(epilog="Examples: tfctl nodes    tfctl nodes -o wide")(nodes)
 
 
 def nodes(
@@ -34,9 +34,11 @@ def nodes(
         typer.Option("--job", "-j", show_default=False, help="Only hosts of this job: its name or file."),
     ] = None,
     inventory: InventoryOption = None,
-    output: OutputOption = OutputFormat.text,
+    output: TableOption = TableFormat.text,
 ) -> int:
     """Show the state of each host, and which jobs use it.
+
+    TROUBLE says in a word what needs attention. Messages below the tables explain it.
 
     Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers but is not fit for jobs.
     """
@@ -46,11 +48,11 @@ def nodes(
 
     with open_fleet(None, job, inventory, keep=False) as (fleet, name):
         states = ask(fleet, version(), name)
-    if output is OutputFormat.json:
+    if output is TableFormat.json:
         found: NodesObject = {"nodes": [state.json() for state in states]}
         text.print_json(found)
     else:
-        typer.echo(table(states))
+        text.show(table(states, output is TableFormat.wide))
     if name and not any(state.node for state in states):
         say(f"no host that answers runs tasks of {name}")
     others = [state.host.name for state in states if state.current is False]
@@ -82,18 +84,18 @@ def drift_message(host: str, drifts: Sequence[str]) -> str:
     return with_remedy(lines, f"tfctl provision INVENTORY --limit {host}{files}")
 
 
-def table(states: list[NodeState]) -> str:
+def table(states: list[NodeState], wide: bool = False) -> text.Rendered:
     """Return a table of the hosts and, if there are any, one of their GPUs and one of the cards' states."""
-    tables = [_HOSTS.text(states)]
+    tables = [_HOSTS.render(states, wide)]
     gpus = [(state.host.name, gpu) for state in states if state.node for gpu in state.node.gpus]
     if gpus:
-        tables.append(_GPUS.text(gpus))
+        tables.append(_GPUS.render(gpus, wide))
     cards = [(state.host.name, card) for state in states if state.node for card in state.node.cards]
     if cards:
-        tables.append(_CARDS.text(cards))
+        tables.append(_CARDS.render(cards, wide))
     troubles = [(state.host.name, state.node.gpu_trouble) for state in states if state.node]
-    tables += [plain(f"{host}: {trouble.message}") for host, trouble in troubles if trouble]
-    return "\n\n".join(tables)
+    tables += [text.Rendered(plain(f"{host}: {trouble.message}")) for host, trouble in troubles if trouble]
+    return text.joined(tables)
 
 
 def _answer(cell: Callable[[wire.Node], str]) -> Callable[[NodeState], str]:
@@ -109,8 +111,28 @@ def _shown(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _memory(sizes: tuple[int, int] | None) -> str:
-    return f"{sizes[1] / 1024:.1f} of {sizes[0] / 1024:.1f} GiB" if sizes else ""
+def _trouble(state: NodeState) -> str:
+    """Return in a few words what the messages below the tables explain. That a host is not ready is its state."""
+    from tfctl.model.gpus import missing_gpus
+
+    node = state.node
+    if node is None:
+        return ""
+    found = {
+        "version": state.current is False,
+        counted(len(node.drifts), "change"): bool(node.drifts),
+        "GPUs": bool(
+            node.gpu_trouble
+            or missing_gpus(state.host, node.gpu_cards, node.missing_gpus)
+            or any(card.notices for card in node.cards)
+        ),
+    }
+    return ", ".join(word for word, applies in found.items() if applies)
+
+
+def _free_disk(node: wire.Node) -> str:
+    """Return the free space of the fullest of the file systems on which jobs write."""
+    return _gib(min((disk.free_mib for disk in node.disks), default=None))
 
 
 def _disks(node: wire.Node) -> str:
@@ -144,6 +166,11 @@ def ranges(numbers: list[int]) -> str:
     return " ".join("-".join(map(str, part)) for part in found)
 
 
+def _jobs(state: NodeState) -> str:
+    """Return the name of the job, or how many there are if there are several."""
+    return f"{len(state.jobs)} jobs" if len(state.jobs) > 1 else "".join(state.jobs)
+
+
 def _tasks(state: NodeState) -> str:
     return "; ".join(f"{job}: {' '.join(names)}" for job, names in state.jobs.items())
 
@@ -171,27 +198,31 @@ def _with_unit(value: int | None, unit: str) -> str:
 _HOSTS: Table[NodeState] = Table(
     Column("HOST", lambda state: state.host.name),
     Column("STATE", lambda state: state.state, coloured=True),
-    Column("OS", _answer(lambda node: _shown(node.os))),
-    Column("SYSTEMD", _answer(lambda node: _shown(node.systemd or None))),
-    Column("PART", _answer(lambda node: node.version[:8])),
-    Column("STACKS", _answer(_stacks)),
-    Column("CPUS", _answer(lambda node: _shown(node.cpus))),
-    Column("LOAD", _answer(lambda node: _shown(node.load))),
-    Column("MEMORY", _answer(lambda node: _memory(node.memory_mib))),
-    Column("DISK", _answer(_disks)),
-    Column("CODE", _answer(lambda node: _gib(node.stored_mib))),
-    Column("GPUS", _answer(_free)),
-    Column("PORTS", _answer(lambda node: ranges(list(node.ports)))),
-    Column("TASKS", _tasks),
+    Column("TROUBLE", _trouble, if_needed=True),
+    Column("CPUS", _answer(lambda node: _shown(node.cpus)), rank=6),
+    Column("LOAD", _answer(lambda node: _shown(node.load)), rank=5),
+    Column("FREE MEM", _answer(lambda node: _gib(node.memory_mib[1] if node.memory_mib else None)), rank=4),
+    Column("FREE DISK", _answer(_free_disk), rank=3),
+    Column("GPUS", _answer(_free), rank=1),
+    Column("JOBS", _jobs, rank=2),
+    Column("OS", _answer(lambda node: _shown(node.os)), wide=True),
+    Column("SYSTEMD", _answer(lambda node: _shown(node.systemd or None)), wide=True),
+    Column("PART", _answer(lambda node: node.version[:8]), wide=True),
+    Column("STACKS", _answer(_stacks), wide=True),
+    Column("MEMORY", _answer(lambda node: _gib(node.memory_mib[0] if node.memory_mib else None)), wide=True),
+    Column("DISK", _answer(_disks), wide=True),
+    Column("CODE", _answer(lambda node: _gib(node.stored_mib)), wide=True),
+    Column("PORTS", _answer(lambda node: ranges(list(node.ports))), wide=True),
+    Column("TASKS", _tasks, wide=True),
 )
 
 #: Of a host's name and one of its GPUs.
 _GPUS: Table[tuple[str, wire.Gpu]] = Table(
     Column("HOST", lambda row: row[0]),
     Column("GPU", lambda row: str(row[1].index)),
-    Column("NAME", lambda row: row[1].name),
-    Column("DRIVER", lambda row: row[1].driver or ""),
-    Column("MEMORY", lambda row: f"{row[1].memory_mib / 1024:.0f} GiB" if row[1].memory_mib else ""),
+    Column("NAME", lambda row: row[1].name, rank=1),
+    Column("DRIVER", lambda row: row[1].driver or "", wide=True),
+    Column("MEMORY", lambda row: f"{row[1].memory_mib / 1024:.0f} GiB" if row[1].memory_mib else "", rank=2),
     Column("HELD BY", lambda row: row[1].holder or "free"),
 )
 
@@ -199,10 +230,10 @@ _GPUS: Table[tuple[str, wire.Gpu]] = Table(
 _CARDS: Table[tuple[str, wire.Card]] = Table(
     Column("HOST", lambda row: row[0]),
     Column("CARD", lambda row: row[1].name),
-    Column("MIG", lambda row: _mig(row[1])),
+    Column("MIG", lambda row: _mig(row[1]), wide=True),
     Column("ECC", lambda row: _ecc(row[1])),
-    Column("PERSISTENCE", lambda row: _mode(row[1].persistence)),
-    Column("CLOCK", lambda row: _clock(row[1])),
-    Column("TEMP", lambda row: _with_unit(row[1].celsius, "°C")),
-    Column("POWER", lambda row: _with_unit(row[1].watts, "W")),
+    Column("PERSISTENCE", lambda row: _mode(row[1].persistence), wide=True),
+    Column("CLOCK", lambda row: _clock(row[1]), rank=3),
+    Column("TEMP", lambda row: _with_unit(row[1].celsius, "°C"), rank=1),
+    Column("POWER", lambda row: _with_unit(row[1].watts, "W"), rank=2),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tfctl.cli import text
-from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, JobOption, TableFormat, TableOption, say, say_error
 from tfctl.cli.tables import Column, Table, rfc3339
 from tfctl.cli.times import seconds
 from tfctl.cli.which import open_fleet
@@ -62,7 +62,7 @@ def prune(
         ),
     ] = False,
     every: Annotated[bool, typer.Option("--all", help="With --cache: also what was used recently.")] = False,
-    output: OutputOption = OutputFormat.text,
+    output: TableOption = TableFormat.text,
 ) -> int:
     """Delete attempts that are over, with their code and records. With --cache, free space on this machine instead.
 
@@ -86,12 +86,12 @@ def prune(
         done = jobs.prune(fleet, [] if dry_run else chosen)
     errors += done.errors
     shown = chosen if dry_run else done.attempts
-    if output is OutputFormat.json:
+    if output is TableFormat.json:
         attempts = cast("list[AttemptObject]", ATTEMPTS.json(shown))
         pruned: PrunedObject = {"attempts": attempts, "dry_run": dry_run, "mib": None if dry_run else done.mib}
         text.print_json(pruned)
     elif shown:
-        typer.echo(ATTEMPTS.text(shown))
+        text.show(ATTEMPTS.render(shown, output is TableFormat.wide))
     for sentence in done.kept:
         say(f"kept: {sentence}")
     if not chosen:
@@ -107,7 +107,7 @@ def prune(
     return first_of(error.exit for error in errors)
 
 
-def prune_cache(age: float, dry_run: bool, output: OutputFormat) -> int:
+def prune_cache(age: float, dry_run: bool, output: TableFormat) -> int:
     """Delete what no local run has used for this time (s), and print it."""
     from tfctl.local import cached
 
@@ -124,13 +124,13 @@ def prune_cache(age: float, dry_run: bool, output: OutputFormat) -> int:
             errors.append(failed)
     shown = [each for each in chosen if each not in (*kept, *left)]
     total = sum(each.mib for each in shown)
-    if output is OutputFormat.json:
+    if output is TableFormat.json:
         found: PrunedCacheObject = {
             "cache": cast("list[CachedObject]", CACHE.json(shown)), "dry_run": dry_run, "mib": total
         }  # fmt: skip
         text.print_json(found)
     elif shown:
-        typer.echo(CACHE.text(shown))
+        text.show(CACHE.render(shown, output is TableFormat.wide))
     for each in kept:
         say(f"kept: {each.name}, which a run is using")
     if not shown:
@@ -172,15 +172,16 @@ def _size(mib: int | None) -> str:
 CACHE: Table[Cached] = Table(
     Column("NAME", lambda each: each.name, path=lambda each: str(each.path)),
     Column("SIZE", lambda each: _size(each.mib), mib=lambda each: each.mib),
-    Column("LAST USED", lambda each: text.clock(each.used), used=lambda each: rfc3339(each.used)),
+    Column("LAST USED", lambda each: text.clock(each.used), rank=1, used=lambda each: rfc3339(each.used)),
 )
 ATTEMPTS: Table[Attempt] = Table(
     Column("JOB", lambda attempt: attempt.name.job, job=lambda attempt: attempt.name.job),
     Column("ATTEMPT", lambda attempt: str(attempt.name.attempt), attempt=lambda attempt: attempt.name.attempt),
     Column("", str, run=lambda attempt: attempt.name.run),
     Column(
-        "STARTED", lambda attempt: text.clock(attempt.started), started=lambda attempt: rfc3339(attempt.started)
+        "STARTED", lambda attempt: text.clock(attempt.started), rank=1,
+        started=lambda attempt: rfc3339(attempt.started),
     ),
-    Column("HOSTS", lambda attempt: str(len(attempt.hosts)), hosts=lambda attempt: list(attempt.hosts)),
+    Column("HOSTS", lambda attempt: str(len(attempt.hosts)), rank=2, hosts=lambda attempt: list(attempt.hosts)),
     Column("SIZE", lambda attempt: _size(attempt.mib), mib=lambda attempt: attempt.mib),
 )  # fmt: skip

@@ -17,10 +17,12 @@ from tfctl.wording import shown, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.report.figures import Report, RunFigures
+    from tfctl.report.table import Rows
 
 
 class ReportFormat(StrEnum):
     text = "text"
+    wide = "wide"
     json = "json"
     csv = "csv"
     markdown = "markdown"
@@ -28,7 +30,11 @@ class ReportFormat(StrEnum):
 
 FormatOption = Annotated[
     ReportFormat,
-    typer.Option("--output", "-o", help="text, json (one object), csv (a line for each task), or markdown."),
+    typer.Option(
+        "--output",
+        "-o",
+        help="text, wide (text with all columns), json (one object), csv (a line for each task), or markdown.",
+    ),
 ]
 PlotOption = Annotated[
     Path | None,
@@ -36,6 +42,13 @@ PlotOption = Annotated[
         "--plot", metavar="FILE", show_default=False, help="Also draw speed-up and spread, as FILE.svg or FILE.png."
     ),
 ]
+
+#: The columns that a narrow terminal may leave out, the most important first.
+_RANKED = (
+    "EXAMPLES/S", "SPEED-UP", "INPUT WAIT", "DEVICES", "SECONDS", "EFFICIENCY", "FIRST STEP", "SPREAD", "HOSTS",
+    "STEPS/S", "STEPS", "STRATEGY", "MEAN", "MIN", "MAX",
+)  # fmt: skip
+_RANKS = {heading: rank for rank, heading in enumerate(_RANKED, 1)}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -88,24 +101,33 @@ def show(report: Report, output: ReportFormat, plot: Path | None) -> None:
     elif output is ReportFormat.csv:
         typer.echo(table.csv_text(report), nl=False)
     else:
-        typer.echo(_tables(report, output))
+        text.show(_tables(report, output))
     if plot is not None:
         plots.draw(report, plot)
         say(f"plot: {plot}")
 
 
-def _tables(report: Report, output: ReportFormat) -> str:
+def _tables(report: Report, output: ReportFormat) -> text.Rendered:
     """Return the runs, the tasks if there is one run alone, and the findings."""
     from tfctl.report import table
     from tfctl.report.findings import findings
 
-    form = table.markdown if output is ReportFormat.markdown else text.table
-    tables = [form(table.run_rows(report))]
+    listed = [table.run_rows(report)]
     if len(report.runs) == 1:
-        tables.append(form(table.task_rows(report.runs[0].run)))
+        listed.append(table.task_rows(report.runs[0].run))
+    tables = [_table(rows, output) for rows in listed]
     for finding in findings(report):
-        tables.append(shown(with_remedy(f"{finding.run}: {finding.cause}: {finding.why}", finding.check)))
-    return "\n\n".join(tables)
+        what = shown(with_remedy(f"{finding.run}: {finding.cause}: {finding.why}", finding.check))
+        tables.append(text.Rendered(what))
+    return text.joined(tables)
+
+
+def _table(rows: Rows, output: ReportFormat) -> text.Rendered:
+    from tfctl.report import table
+
+    if output is ReportFormat.markdown:
+        return text.Rendered(table.markdown(rows))
+    return text.table(rows, [_RANKS.get(heading, 0) for heading in rows[0]], wide=output is ReportFormat.wide)
 
 
 def _runs(words: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:

@@ -121,7 +121,7 @@ def _report(ended: JobState, local_job: LocalJob, runtimes: Runtimes, job: JobFi
     from tfctl.local.advice import remedy
 
     with suppress(OSError):  # stderr is closed
-        typer.echo(job_text(ended), err=True)
+        typer.echo(job_text(ended).text, err=True)
     for module, tasks in local_job.missing_modules.items():
         advice = remedy(module, runtimes[tasks[0].role], jobfile, job.requirements)
         say(Lines(f"{listed([*map(str, tasks)])} cannot import {module}", f"  {advice}"))

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl import schema
-from tfctl.cli.common import AskBecomePassOption, InventoryOption, OutputFormat, OutputOption, PythonTreeOption
+from tfctl.cli.common import (
+    AskBecomePassOption,
+    InventoryOption,
+    OutputFormat,
+    OutputOption,
+    PythonTreeOption,
+    TableFormat,
+    TableOption,
+)
+from tfctl.cli.tables import Column, Table
 from tfctl.errors import ErrorObject, Exit
 from tfctl.wording import shown, with_remedy
 
@@ -42,7 +51,7 @@ def add_to(parent: typer.Typer) -> None:
 
 
 @app.callback()
-def table(context: typer.Context, inventory: StacksOfOption = None, output: OutputOption = OutputFormat.text) -> None:
+def table(context: typer.Context, inventory: StacksOfOption = None, output: TableOption = TableFormat.text) -> None:
     """Show the stacks: exact versions that work together. Also show what a host would get."""
     if context.invoked_subcommand:
         return
@@ -50,11 +59,10 @@ def table(context: typer.Context, inventory: StacksOfOption = None, output: Outp
     from tfctl.model import stacks
 
     known = stacks.load(_directories(inventory)).values()
-    if output is OutputFormat.json:
+    if output is TableFormat.json:
         text.print_json({"stacks": [schema.plain(stack) for stack in known]})
         return
-    rows = [("STACK", "TENSORFLOW", "PYTHON", "CUDA", "HOROVOD", "FROM", "TRIED ON")]
-    print(text.table(rows + [_row(stack) for stack in known], state=0))
+    text.show(_STACKS.render(known, output is TableFormat.wide))
 
 
 @app.command()
@@ -125,14 +133,6 @@ def _print(data: Mapping[str, object], lines: Iterable[str], output: OutputForma
         text.print_json(data)
     else:
         print("\n".join(map(shown, lines)))
-
-
-def _row(stack: Stack) -> tuple[str, ...]:
-    tried = ", ".join(dict.fromkeys(each.system for each in stack.tested)) or "-"
-    cuda = stack.gpu.cuda if stack.gpu else "-"
-    horovod = stack.horovod.version if stack.horovod else "-"
-    source = "tfctl" if stack.shipped else stack.file
-    return (stack.name, stack.tensorflow, " ".join(stack.pythons), cuda, horovod, source, tried)
 
 
 def _contents(stack: Stack) -> Iterator[str]:
@@ -218,3 +218,14 @@ def _fit(other: StackOnHost[ErrorObject], own: StackOnHost[ErrorObject]) -> str:
 def _aligned(rows: Mapping[str, str]) -> Iterator[str]:
     width = max(map(len, rows), default=0)
     return (f"  {name:{width}}  {value}" for name, value in rows.items())
+
+
+_STACKS: Table[Stack] = Table(
+    Column("STACK", lambda stack: stack.name),
+    Column("TENSORFLOW", lambda stack: stack.tensorflow),
+    Column("PYTHON", lambda stack: " ".join(stack.pythons), rank=1),
+    Column("CUDA", lambda stack: stack.gpu.cuda if stack.gpu else "-", rank=2),
+    Column("HOROVOD", lambda stack: stack.horovod.version if stack.horovod else "-", rank=3),
+    Column("FROM", lambda stack: "tfctl" if stack.shipped else stack.file, rank=5),
+    Column("TRIED ON", lambda stack: ", ".join(dict.fromkeys(each.system for each in stack.tested)) or "-", rank=4),
+)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, OutputFormat, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, TableFormat, TableOption, say, say_error
 from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import for_missing_hosts, open_job
 
@@ -23,7 +23,7 @@ def status(
     job: JobArgument = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
-    output: OutputOption = OutputFormat.text,
+    output: TableOption = TableFormat.text,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show it again at every change, until the job has ended.")
     ] = False,
@@ -34,7 +34,13 @@ def status(
 
     Exit code: 0 the job is shown, 4 one of its hosts cannot be reached, 8 one of them has not been provisioned.
     """
-    show = _print_json if output is OutputFormat.json else _print_text
+
+    def show(state: JobState) -> None:
+        if output is TableFormat.json:
+            text.print_json(tables.job_json(state))
+        else:
+            text.show(tables.job_text(state, output is TableFormat.wide))
+
     with open_job(job, job_option, inventory, lines=True, keep=watch) as opened:
         state = opened.state
         show(state)
@@ -50,11 +56,3 @@ def status(
                 if later.over:
                     break
     return for_missing_hosts(state, opened.errors)
-
-
-def _print_json(state: JobState) -> None:
-    text.print_json(tables.job_json(state))
-
-
-def _print_text(state: JobState) -> None:
-    typer.echo(tables.job_text(state))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
+from tfctl.cli.tables import Column, Table
 from tfctl.cli.wait import detaching, reporting_the_outcome, running_tasks, sentence
 from tfctl.cli.which import lay_out
 from tfctl.errors import Busy, Exit, NotFound, TfctlError, Unreachable, UsageError
@@ -103,7 +104,7 @@ def sweep(
             _print_plan(variants, layouts, known, output)
             return 0
         for number, (variant, layout) in enumerate(zip(variants, layouts, strict=True), 1):
-            say(f"run {number} of {len(variants)}: {_settings(variant)}")
+            say(f"run {number} of {len(variants)}: {_settings(variant.settings)}")
             known = _ended(variant, layout, code_limit, known, path)
     found = known.only([variant.name for variant in variants])
     missing = counted(len(variants) - len(found), "run has", "runs have")
@@ -267,14 +268,18 @@ def _print_plan(
         planned: SweepObject = {"runs": runs}
         text.print_json(planned)
         return
-    rows = [["JOB", "SETTINGS", "TASKS", "HOSTS", "OUTPUT", "DONE"]]
-    for variant, run in zip(variants, runs, strict=True):
-        done_word = "yes" if run["done"] else ""
-        rows.append(
-            [variant.name, _settings(variant), *(str(run[key]) for key in ("tasks", "hosts", "output")), done_word]
-        )
-    typer.echo(text.table(rows))
+    text.show(_PLAN.render(runs, output is ReportFormat.wide))
 
 
-def _settings(variant: Variant) -> str:
-    return " ".join(f"{key}={value}" for key, value in variant.settings.items())
+def _settings(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+_PLAN: Table[PlannedRunObject] = Table(
+    Column("JOB", lambda run: run["job"]),
+    Column("SETTINGS", lambda run: _settings(run["settings"]), rank=1),
+    Column("TASKS", lambda run: str(run["tasks"]), rank=2),
+    Column("HOSTS", lambda run: str(run["hosts"]), rank=3),
+    Column("OUTPUT", lambda run: str(run["output"]), rank=4),
+    Column("DONE", lambda run: "yes" if run["done"] else ""),
+)

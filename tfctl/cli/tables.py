@@ -1,6 +1,7 @@
 """The tables of jobs, tasks and events. One definition serves text and JSON.
 
 To add a column, add a line to the table and, if it has a key in JSON, the key to the type of its rows above it.
+Unless a reader always needs it, give it a rank, or make it ``wide``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Column(Generic[T]):
     """A column of a table: its heading and cell in text, and its keys in JSON.
 
     Without a heading it is only in JSON, without keys only in text. ``coloured``: the cell is a state. ``if_needed``:
-    the text leaves the column out if all its cells are empty.
+    the text leaves the column out if all its cells are empty. ``rank``: a narrow terminal shows
+    the columns that fit, those with a low rank first. Those of rank 0 are never left out: names, states and what needs
+    attention. ``wide``: only `-o wide` shows the column.
     """
 
     def __init__(
@@ -40,9 +43,12 @@ class Column(Generic[T]):
         cell: Callable[[T], str],
         coloured: bool = False,
         if_needed: bool = False,
+        rank: int = 0,
+        wide: bool = False,
         **keys: Callable[[T], Value],
     ) -> None:
         self.heading, self.cell, self.coloured, self.if_needed, self.keys = heading, cell, coloured, if_needed, keys
+        self.rank, self.wide = rank, wide
 
 
 class Table(Generic[T]):
@@ -52,15 +58,15 @@ class Table(Generic[T]):
         self._columns = columns
         self._visible = [column for column in columns if column.heading]
 
-    def text(self, values: Iterable[T]) -> str:
-        """Return the rows below their headings."""
+    def render(self, values: Iterable[T], wide: bool = False) -> text.Rendered:
+        """Return the rows below their headings. ``wide``: with all columns."""
         values = list(values)
-        visible = [
-            column for column in self._visible if not column.if_needed or any(column.cell(value) for value in values)
-        ]
-        rows = [[column.heading for column in visible]]
-        rows += [[column.cell(value) for column in visible] for value in values]
-        return text.table(rows, next((n for n, column in enumerate(visible) if column.coloured), None))
+        columns = [column for column in self._visible if wide or not column.wide]
+        columns = [column for column in columns if not column.if_needed or any(map(column.cell, values))]
+        rows = [[column.heading for column in columns]]
+        rows += [[column.cell(value) for column in columns] for value in values]
+        state = next((number for number, column in enumerate(columns) if column.coloured), None)
+        return text.table(rows, [column.rank for column in columns], state, wide)
 
     def json(self, values: Iterable[T]) -> list[dict[str, Value]]:
         """Return an object for each value."""
@@ -70,14 +76,16 @@ class Table(Generic[T]):
         return [{name: get(value) for name, get in keys.items()} for value in values]
 
 
-def job_text(state: JobState) -> str:
+def job_text(state: JobState, wide: bool = False) -> text.Rendered:
     """Return a job's state and its reason, above a table of its tasks, failed ones first."""
     record = state.record
     head = f"{state.job}  attempt {state.attempt}  {cell(record.strategy)}  {cell(record.stack)}  "
     reason = [f"  {unmarked(plain(state.reason))}"] if state.reason else []
     far = [f"  {progress_text(state.progress)}"] if state.progress else []
     left = [f"  {plain(_remaining(state))}"] if state.remaining else []
-    return "\n".join([head + text.state_word(state.state), *reason, *far, *left, TASKS.text(state.by_attention())])
+    tasks = TASKS.render(state.by_attention(), wide)
+    lines = [head + text.state_word(state.state), *reason, *far, *left, tasks.text]
+    return tasks._replace(text="\n".join(lines))
 
 
 def job_json(state: JobState) -> JobObject:
@@ -212,7 +220,7 @@ TASKS: Table[TaskState] = Table(
     Column("TASK", str, role=lambda task: task.role, index=lambda task: task.index),
     Column("HOST", lambda task: task.host, host=lambda task: task.host),
     Column(
-        "ADDRESS", lambda task: f"{task.record.address}:{task.record.port}",
+        "ADDRESS", lambda task: f"{task.record.address}:{task.record.port}", rank=4,
         address=lambda task: task.record.address, port=lambda task: task.record.port,
     ),
     Column("", str, unit=lambda task: task.record.unit),
@@ -222,11 +230,14 @@ TASKS: Table[TaskState] = Table(
         exit_code=lambda task: task.status.exit_code, signal=lambda task: task.status.signal,
         oom=lambda task: bool(task.status.oom),
     ),
-    Column("RESTARTS", lambda task: str(task.status.restarts), restarts=lambda task: task.status.restarts),
     Column(
-        "STARTED", lambda task: text.clock(task.status.started), started=lambda task: rfc3339(task.status.started)
+        "RESTARTS", lambda task: str(task.status.restarts), rank=1, restarts=lambda task: task.status.restarts
     ),
-    Column("LASTED", _task_lasted, finished=lambda task: rfc3339(task.status.finished)),
+    Column(
+        "STARTED", lambda task: text.clock(task.status.started), rank=3,
+        started=lambda task: rfc3339(task.status.started),
+    ),
+    Column("LASTED", _task_lasted, rank=2, finished=lambda task: rfc3339(task.status.finished)),
     Column(
         "REASON", lambda task: task.status.reason or "", if_needed=True,
         reason=lambda task: task.status.reason or "",
@@ -279,16 +290,16 @@ class JobObject(TypedDict):
 
 JOBS: Table[JobState | PastJob] = Table(
     Column("JOB", lambda job: job.job, job=lambda job: job.job),
-    Column("ATTEMPT", lambda job: str(job.attempt), attempt=lambda job: job.attempt),
+    Column("ATTEMPT", lambda job: str(job.attempt), rank=3, attempt=lambda job: job.attempt),
     Column("", str, run=lambda job: job.run),
     Column("STATE", _job_state, coloured=True, state=lambda job: job.state, alive=lambda job: job.left),
-    Column("PROGRESS", _brief_progress, if_needed=True, progress=progress_json),
-    Column("STRATEGY", lambda job: job.strategy, strategy=lambda job: job.strategy),
-    Column("TASKS", lambda job: str(job.task_count)),
-    Column("HOSTS", lambda job: str(job.host_count)),
+    Column("PROGRESS", _brief_progress, if_needed=True, rank=1, progress=progress_json),
+    Column("STRATEGY", lambda job: job.strategy, rank=7, strategy=lambda job: job.strategy),
+    Column("TASKS", lambda job: str(job.task_count), rank=6),
+    Column("HOSTS", lambda job: str(job.host_count), rank=5),
     Column("", str, inventory=lambda job: job.inventory),
-    Column("STARTED", lambda job: text.clock(job.started), started=lambda job: rfc3339(job.started)),
-    Column("LASTED", _job_lasted, finished=lambda job: rfc3339(job.finished)),
+    Column("STARTED", lambda job: text.clock(job.started), rank=4, started=lambda job: rfc3339(job.started)),
+    Column("LASTED", _job_lasted, rank=2, finished=lambda job: rfc3339(job.finished)),
     Column("", str, reason=lambda job: job.reason, culprit=lambda job: str(job.culprit) if job.culprit else None),
 )
 
@@ -318,9 +329,9 @@ class EventObject(TypedDict):
 
 EVENTS: Table[Event] = Table(
     Column("TIME", lambda event: text.clock(event.time), time=lambda event: rfc3339_ms(event.time)),
-    Column("ATTEMPT", lambda event: str(event.attempt), attempt=lambda event: event.attempt),
+    Column("ATTEMPT", lambda event: str(event.attempt), rank=2, attempt=lambda event: event.attempt),
     Column("TASK", lambda event: event.task, role=lambda event: event.role, index=lambda event: event.index),
-    Column("HOST", lambda event: event.host or "", host=lambda event: event.host),
+    Column("HOST", lambda event: event.host or "", rank=1, host=lambda event: event.host),
     Column("EVENT", lambda event: event.event, coloured=True, event=lambda event: event.event),
     Column(
         "HOW", _how,

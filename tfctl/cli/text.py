@@ -9,13 +9,14 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
-from tfctl.wording import cell
+from tfctl.cli.common import say
+from tfctl.wording import cell, counted
 
 _COLOURS = {
     "succeeded": "green",
@@ -49,39 +50,77 @@ def coloured(word: str, colour: str) -> str:
     return typer.style(word, fg=colour) if colour and _takes_colours() else word
 
 
-def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
+class Rendered(NamedTuple):
+    """Tables as text. ``left_out``: the headings of the columns for which the terminal is too narrow."""
+
+    text: str
+    left_out: tuple[str, ...] = ()
+
+
+def table(
+    rows: Sequence[Sequence[str]], ranks: Sequence[int] = (), state: int | None = None, wide: bool = False
+) -> Rendered:
     """Align rows, the header first, in columns. The column numbered ``state`` is coloured on a terminal.
 
-    On a terminal that is too narrow, the columns that do not fit continue on further lines, which are indented.
+    On a terminal that is too narrow, only columns that fit are shown, those with a low number in ``ranks`` first.
+    Columns of rank 0 always are, and with ``wide`` all are. If these do not fit, they continue on further lines, which
+    are indented.
     """
     lines = [list(map(cell, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    most = _terminal_width()
+    kept = list(range(len(widths))) if wide or most is None else _kept(widths, ranks or [0] * len(widths), most)
+    left_out = tuple(heading for number, heading in enumerate(lines[0]) if number not in kept)
     for line in lines:
         line[:] = [each.ljust(width) for each, width in zip(line, widths, strict=True)]
     if state is not None:
         for line in lines[1:]:
             line[state] = state_word(line[state])
-    groups = _fitting(widths, _terminal_width())
-    return "\n".join(
-        "\n    ".join(["  ".join(line[: groups[0]]).rstrip(), *filter(None, _continued(line, groups))])
-        for line in lines
-    )
+    parts = _parts(kept, widths, most)
+    return Rendered("\n".join(itertools.chain.from_iterable(_wrapped(line, parts) for line in lines)), left_out)
 
 
-def _fitting(widths: Sequence[int], most: int | None) -> list[int]:
-    """Return the numbers of the columns before which a line ends, so that no line is wider than ``most``."""
-    ends: list[int] = []
+def joined(tables: Sequence[Rendered]) -> Rendered:
+    """Return tables with an empty line between them."""
+    left_out = dict.fromkeys(heading for each in tables for heading in each.left_out)
+    return Rendered("\n\n".join(each.text for each in tables), tuple(left_out))
+
+
+def show(tables: Rendered) -> None:
+    """Print tables. Say on stderr which columns are left out."""
+    typer.echo(tables.text)
+    if tables.left_out:
+        columns = counted(len(tables.left_out), "column is", "columns are")
+        say(f"{columns} left out: {', '.join(tables.left_out)}; -o wide shows all")
+
+
+def _kept(widths: Sequence[int], ranks: Sequence[int], most: int) -> list[int]:
+    """Return the numbers of the columns of rank 0, and of those others, in the order of ranks, that still fit."""
+    kept = [number for number, rank in enumerate(ranks) if not rank]
+    for number in sorted((number for number, rank in enumerate(ranks) if rank), key=lambda number: ranks[number]):
+        if sum(widths[each] + 2 for each in (*kept, number)) - 2 <= most:
+            kept.append(number)
+    return sorted(kept)
+
+
+def _parts(columns: Sequence[int], widths: Sequence[int], most: int | None) -> list[list[int]]:
+    """Distribute the columns over as many lines as they need so that none is wider than ``most``."""
+    parts: list[list[int]] = [[]]
     used = 0
-    for number, width in enumerate(widths):
-        if most is not None and number and used + width > most:
-            ends.append(number)
+    for number in columns:
+        if most is not None and parts[-1] and used + widths[number] > most:
+            parts.append([])
             used = 4
-        used += width + 2
-    return [*ends, len(widths)]
+        parts[-1].append(number)
+        used += widths[number] + 2
+    return parts
 
 
-def _continued(line: Sequence[str], groups: Sequence[int]) -> list[str]:
-    return ["  ".join(line[start:end]).rstrip() for start, end in itertools.pairwise(groups)]
+def _wrapped(line: Sequence[str], parts: Sequence[Sequence[int]]) -> Iterator[str]:
+    """Yield the cells of a row, on several lines if there are several parts. Empty further lines are omitted."""
+    first, *rest = ("  ".join(line[number] for number in part).rstrip() for part in parts)
+    yield first
+    yield from (f"    {each}" for each in rest if each)
 
 
 def _terminal_width() -> int | None:

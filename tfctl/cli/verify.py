@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryArgument, OutputFormat, OutputOption, SameInventoryOption, named, say
+from tfctl.cli.common import InventoryArgument, SameInventoryOption, TableFormat, TableOption, named, say
+from tfctl.cli.tables import Column, Table
 from tfctl.errors import UsageError
 from tfctl.wording import shown, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.verify.results import ProofResult, ProofResults
+
+#: Up to this number of characters, the names of all hosts of a proof are in its row.
+_HOSTS_WIDTH = 41
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,7 +47,7 @@ def verify(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the results as JUnit XML, for CI.")
     ] = None,
-    output: OutputOption = OutputFormat.text,
+    output: TableOption = TableFormat.text,
 ) -> int:
     """Run short jobs to test the installed software.
 
@@ -60,22 +64,20 @@ def verify(
     if junit and not junit.absolute().parent.is_dir():
         raise UsageError(f"--junit {junit}: no such directory")
     results = run(Verification(source, stack, limit, shared, burn_in and 60 * burn_in), say)
-    if output is OutputFormat.json:
+    if output is TableFormat.json:
         text.print_json(results.to_json())
     else:
-        _print(results)
+        _print(results, output is TableFormat.wide)
     if junit:
         junit.write_text(results.to_junit(), "utf-8")
     return results.exit
 
 
-def _print(results: ProofResults) -> None:
+def _print(results: ProofResults, wide: bool = False) -> None:
     from tfctl.cli import text
 
     listed = [result for result in results.all if not _is_usual_pair(result)]
-    rows = [("PROOF", "HOSTS", "STATE", "TOOK", "FOUND")]
-    rows += [(r.proof, _hosts(r), r.state, _took(r), _found(r, results)) for r in listed]
-    typer.echo(text.table(rows, state=2))
+    text.show(_PROOFS.render([(result, results) for result in listed], wide))
     for result in listed:
         if result.message:
             what = f"{result.proof} ({_hosts(result)}) {result.state}: " + result.message
@@ -88,8 +90,9 @@ def _is_usual_pair(result: ProofResult) -> bool:
 
 
 def _hosts(result: ProofResult) -> str:
-    few = len(result.hosts) <= 4
-    return " ".join(result.hosts) if few else f"{result.hosts[0]} and {len(result.hosts) - 1} more"
+    names = " ".join(result.hosts)
+    few = len(result.hosts) == 1 or len(names) <= _HOSTS_WIDTH
+    return names if few else f"{result.hosts[0]} and {len(result.hosts) - 1} more"
 
 
 def _took(result: ProofResult) -> str:
@@ -114,3 +117,13 @@ def _found(result: ProofResult, results: ProofResults) -> str:
 
 def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+#: Of a result, among all results.
+_PROOFS: Table[tuple[ProofResult, ProofResults]] = Table(
+    Column("PROOF", lambda row: row[0].proof),
+    Column("HOSTS", lambda row: _hosts(row[0])),
+    Column("STATE", lambda row: row[0].state, coloured=True),
+    Column("TOOK", lambda row: _took(row[0]), rank=1),
+    Column("FOUND", lambda row: _found(*row), rank=2),
+)

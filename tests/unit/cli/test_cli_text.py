@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from records import make_record, make_state
 
-from tests.unit.cli.terminal import Terminal
+from tests.unit.cli.terminal import Terminal, use_terminal
 from tfctl.cli import common, tables, text
 from tfctl.cli.host_results import host_lines
 from tfctl.cli.progress import ProgressDisplay
@@ -33,7 +33,7 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
     rows = [("TASK", "STATE", "EXIT"), ("worker/10", "failed", "1"), ("ps/0", "running", "")]
-    assert text.table(rows, state=1).splitlines() == [
+    assert text.table(rows, state=1).text.splitlines() == [
         "TASK       STATE    EXIT",
         "worker/10  failed   1",
         "ps/0       running",
@@ -44,7 +44,7 @@ def test_control_characters_are_replaced() -> None:
     evil = "a\x1b[2Jb\x9b1mc\rd\x07e\x7f"
     assert plain(evil) == "a?[2Jb?1mc?d?e?"
     assert plain("tab\tand größer ✓") == "tab\tand größer ✓"
-    assert "\x1b" not in text.table([("HOST", "STATE"), (evil, "failed")], state=1)
+    assert "\x1b" not in text.table([("HOST", "STATE"), (evil, "failed")], state=1).text
 
 
 def test_control_characters_from_hosts_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,10 +61,10 @@ def test_control_characters_from_hosts_never_reach_the_terminal(capsys: pytest.C
 
 def test_states_are_coloured_on_a_terminal_without_shifting_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("TASK", "STATE", "EXIT"), ("ps/0", "failed", "1"), ("ps/1", "succeeded", "0")]
-    plain = text.table(rows, state=1)
+    plain = text.table(rows, state=1).text
     monkeypatch.setattr("sys.stdout", Terminal())
     text._takes_colours.cache_clear()
-    shown = text.table(rows, state=1)
+    shown = text.table(rows, state=1).text
     assert "\x1b[31mfailed   \x1b[0m" in shown
     assert "\x1b[32msucceeded\x1b[0m" in shown
     for code in ("\x1b[31m", "\x1b[32m", "\x1b[0m"):
@@ -94,7 +94,7 @@ def test_only_a_task_that_is_alive_lasts_until_now(state: wire.TaskStateName, la
     """Its end is unknown if its host has lost power after somebody stopped it."""
     now = time.time()
     running = JobState("digits", 1, "failed", "", now, make_record(), (make_state(state=state, started=now - 42),))
-    heading, row = tables.job_text(running).splitlines()[-2:]
+    heading, row = tables.job_text(running).text.splitlines()[-2:]
     assert row[heading.index("LASTED") :].strip() == lasted
 
 
@@ -102,7 +102,7 @@ def test_a_lost_task_has_no_duration() -> None:
     task = make_state(state="lost", started=time.time() - 42)
     record = make_record(started=time.time() - 42)
     gone = JobState("digits", 1, "failed", "worker/0 on node1 is lost", None, record, (task,))
-    assert " s" not in tables.job_text(gone).splitlines()[-1]
+    assert " s" not in tables.job_text(gone).text.splitlines()[-1]
     assert sentence(gone) == "digits failed: worker/0 on node1 is lost"
 
 
@@ -134,20 +134,46 @@ def test_a_time_of_another_day_has_its_date() -> None:
     assert text.clock(time.time() - 400 * 86400).startswith("20")
 
 
-def test_columns_that_do_not_fit_a_narrow_terminal_continue_on_the_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [
-        ("TASK", "HOST", "STATE", "EXIT"),
-        ("worker/10", "node1", "failed", "SIGKILL"),
-        ("ps/0", "node2", "ok", ""),
-    ]
-    monkeypatch.setattr("sys.stdout", Terminal())
-    monkeypatch.setenv("NO_COLOR", "1")
+ROWS = [("TASK", "HOST", "STATE", "EXIT"), ("worker/10", "node1", "failed", "SIGKILL"), ("ps/0", "node2", "ok", "")]
+WRAPPED = [
+    "TASK       HOST", "    STATE   EXIT", "worker/10  node1", "    failed  SIGKILL", "ps/0       node2", "    ok",
+]  # fmt: skip
+
+
+def test_columns_of_a_high_rank_are_left_out_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_terminal(monkeypatch, 20)
+    shown = text.table(ROWS, ranks=[0, 2, 0, 1])
+    assert shown.text.splitlines() == ["TASK       STATE", "worker/10  failed", "ps/0       ok"]
+    assert shown.left_out == ("HOST", "EXIT")
+    monkeypatch.setenv("COLUMNS", "26")
+    assert text.table(ROWS, ranks=[0, 2, 0, 1]).left_out == ("HOST",)
+    monkeypatch.setenv("COLUMNS", "33")
+    assert text.table(ROWS, ranks=[0, 2, 0, 1]) == text.table(ROWS)
+
+
+def test_columns_of_rank_0_continue_on_the_next_line_of_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_terminal(monkeypatch, 20)
+    shown = text.table(ROWS, state=2)
+    assert (shown.text.splitlines(), shown.left_out) == (WRAPPED, ())
+
+
+def test_a_wide_table_keeps_all_columns_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_terminal(monkeypatch, 20)
+    shown = text.table(ROWS, ranks=[0, 2, 0, 1], wide=True)
+    assert (shown.text.splitlines(), shown.left_out) == (WRAPPED, ())
+
+
+def test_a_table_in_a_pipe_does_not_depend_on_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
-    assert text.table(rows, state=2).splitlines() == [
-        "TASK       HOST", "    STATE   EXIT", "worker/10  node1", "    failed  SIGKILL", "ps/0       node2", "    ok",
-    ]  # fmt: skip
-    monkeypatch.setenv("COLUMNS", "80")
-    assert text.table(rows)[0:4] == "TASK" and len(text.table(rows).splitlines()) == 3
+    shown = text.table(ROWS, ranks=[0, 2, 0, 1])
+    assert (len(shown.text.splitlines()), shown.left_out) == (3, ())
+
+
+def test_columns_that_are_left_out_are_named_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    text.show(text.joined([text.Rendered("a"), text.Rendered("b", ("LOAD", "CPUS")), text.Rendered("c", ("LOAD",))]))
+    assert capsys.readouterr() == ("a\n\nb\n\nc\n", "2 columns are left out: LOAD, CPUS; -o wide shows all\n")
+    text.show(text.Rendered("a"))
+    assert capsys.readouterr().err == ""
 
 
 def test_a_dumb_terminal_gets_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def offered(*words: str) -> list[str]:
         (["exec", "digits-ps", "p"], ["ps"]),
         (["exec", "worker", "0", "--", ""], [FILES]),
         (["start", ""], [FILES]),
-        (["status", "-o", ""], ["text", "json"]),
+        (["status", "-o", ""], ["text", "wide", "json"]),
         (["status", "-o", "json", ""], ["digits-ps", "other", FILES]),
         (["status", "-i", ""], [FILES]),
         (["logs", "-j", ""], ["digits-ps", "other", FILES]),

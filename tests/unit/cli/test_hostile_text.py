@@ -70,12 +70,12 @@ RUN = RunFigures("digits", 1, EVIL, "succeeded", (TaskFigures("worker", 0, EVIL,
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "tasks": lambda: tables.TASKS.text([TASK]),
-    "jobs": lambda: tables.JOBS.text([JOB]),
-    "events": lambda: tables.EVENTS.text([Event(1.0, 1, EVIL, host=EVIL, by=EVIL, reason=EVIL, signal=EVIL)]),
-    "hosts": lambda: nodes._HOSTS.text([NodeState(Host(EVIL, Ssh(EVIL)), NODE, "1")]),
-    "gpus": lambda: nodes._GPUS.text([(EVIL, NODE.gpus[0])]),
-    "cards": lambda: nodes._CARDS.text([(EVIL, NODE.cards[0])]),
+    "tasks": lambda: tables.TASKS.render([TASK]).text,
+    "jobs": lambda: tables.JOBS.render([JOB]).text,
+    "events": lambda: tables.EVENTS.render([Event(1.0, 1, EVIL, host=EVIL, by=EVIL, reason=EVIL, signal=EVIL)]).text,
+    "hosts": lambda: nodes._HOSTS.render([NodeState(Host(EVIL, Ssh(EVIL)), NODE, "1")], wide=True).text,
+    "gpus": lambda: nodes._GPUS.render([(EVIL, NODE.gpus[0])], wide=True).text,
+    "cards": lambda: nodes._CARDS.render([(EVIL, NODE.cards[0])], wide=True).text,
 }
 
 
@@ -90,13 +90,13 @@ def test_a_table_has_one_line_and_the_same_columns_for_a_row_whatever_its_cells_
 
 
 def test_the_report_of_a_job_has_no_forged_lines() -> None:
-    require_genuine(tables.job_text(JOB), 4)
-    require_genuine(nodes.table([NodeState(Host(EVIL, Ssh(EVIL)), NODE, "1")]))
+    require_genuine(tables.job_text(JOB).text, 4)
+    require_genuine(nodes.table([NodeState(Host(EVIL, Ssh(EVIL)), NODE, "1")], wide=True).text)
 
 
 def test_reports_of_runs_have_no_forged_lines_and_cells() -> None:
     report = compare([RUN])
-    require_genuine(_tables(report, ReportFormat.text), bars=False)
+    require_genuine(_tables(report, ReportFormat.text).text, bars=False)
     marked = table.markdown([["A", "B"], ["a\\| b |\nc", EVIL]])
     assert marked.splitlines()[2].startswith("| a\\\\\\| b \\|?c | x?FORGED")
     require_genuine(marked, 3, bars=False)

@@ -155,8 +155,10 @@ def test_a_run_that_was_started_later_on_another_host_is_the_job_whatever_its_at
 
 def test_list_and_status_show_the_live_tasks_of_a_job_that_has_ended() -> None:
     found = reported(stopped=120.0, worker0="stopped", worker1="running", ps0="stopped")
-    assert "stopped, 1 task alive" in JOBS.text([found])
-    assert "  still alive: worker/1 on node2; tfctl stop digits stops every task under this name\n" in job_text(found)
+    assert "stopped, 1 task alive" in JOBS.render([found]).text
+    assert (
+        "  still alive: worker/1 on node2; tfctl stop digits stops every task under this name\n" in job_text(found).text
+    )
     assert (job_json(found)["state"], job_json(found)["alive"]) == ("stopped", 1)
     assert job_json(reported(worker0="running", worker1="running", ps0="running"))["alive"] == 0
 
@@ -228,11 +230,11 @@ def test_a_job_that_goes_on_has_as_reason_why_the_guard_of_a_host_has_stopped_it
 
 def test_status_shows_why_a_guard_has_stopped_a_task() -> None:
     without = reported(worker0="succeeded", worker1="succeeded", ps0="stopped")
-    assert "REASON" not in job_text(without)
+    assert "REASON" not in job_text(without).text
     ps = without.tasks[2]
     told = replace(ps, status=ps.status._replace(reason="worker/0 has succeeded"))
     found = replace(without, tasks=(*without.tasks[:2], told))
-    assert re.search(r"ps/0 .*stopped .*worker/0 has succeeded", job_text(found))
+    assert re.search(r"ps/0 .*stopped .*worker/0 has succeeded", job_text(found).text)
     assert [task["reason"] for task in job_json(found)["tasks"]] == ["", "", "worker/0 has succeeded"]
 
 
