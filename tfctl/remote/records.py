@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from tfctl.errors import TfctlError, Unreachable
@@ -45,6 +45,13 @@ class Records:
         self._ask_at_once(connection, answer.brief)
         found = [(one, self._record(connection, one)) for one in answer.brief]
         return *answer.jobs, *(one.whole(record) for one, record in found if record)
+
+    def keep(self, digests: Collection[str]) -> None:
+        """Forget the other records, so that what asks for months does not keep all of them."""
+        with self._lock:
+            self._known = {digest: record for digest, record in self._known.items() if digest in digests}
+            self._others = Counter({digest: count for digest, count in self._others.items() if digest in digests})
+            self._asking = {digest: lock for digest, lock in self._asking.items() if digest in digests}
 
     def _ask_at_once(self, connection: Connection, statuses: Sequence[wire.BriefStatus]) -> None:
         """Ask for the records that are not known, if there are several. An answer may lack some or be too long."""
