@@ -72,7 +72,7 @@ class Scraper:
 
     def _ask_all(self) -> dict[str, HostOutcome[tuple[wire.Shown, wire.Node]]]:
         """Return the outcome of every host."""
-        began = time.monotonic()
+        end = time.monotonic() + (float("inf") if self._limit is None else self._limit)
         hosts = [host for host in self._fleet.hosts if host.name not in self._asked]
         outcomes: dict[str, HostOutcome[tuple[wire.Shown, wire.Node]]] = {}
         over = threading.Event()
@@ -86,9 +86,8 @@ class Scraper:
         self._asked.update(host.name for host in hosts)
         self._fleet.begin(self._ask, done, hosts)
         # Wake once a second, because Ctrl-C does not end a wait that is just about to begin.
-        while hosts and not over.wait(1.0):
-            if self._limit is not None and time.monotonic() > began + self._limit:
-                break
+        while hosts and not over.wait(max(0.0, min(1.0, end - time.monotonic()))) and time.monotonic() < end:
+            pass
         late = {
             host.name: HostOutcome[tuple[wire.Shown, wire.Node]](host, error=_late(host)) for host in self._fleet.hosts
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfctl.errors import TfctlError, Unreachable
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 10
 #: So many hosts are asked for a record one after the other if they send another one. Then all are asked at once.
 _AT_MOST = 3
+#: How many records are kept: those that became known last.
+_KEPT = 500
 
 
 class Records:
@@ -45,13 +47,6 @@ class Records:
         self._ask_at_once(connection, answer.brief)
         found = [(one, self._record(connection, one)) for one in answer.brief]
         return *answer.jobs, *(one.whole(record) for one, record in found if record)
-
-    def keep(self, digests: Collection[str]) -> None:
-        """Forget the other records, so that what asks for months does not keep all of them."""
-        with self._lock:
-            self._known = {digest: record for digest, record in self._known.items() if digest in digests}
-            self._others = Counter({digest: count for digest, count in self._others.items() if digest in digests})
-            self._asking = {digest: lock for digest, lock in self._asking.items() if digest in digests}
 
     def _ask_at_once(self, connection: Connection, statuses: Sequence[wire.BriefStatus]) -> None:
         """Ask for the records that are not known, if there are several. An answer may lack some or be too long."""
@@ -93,7 +88,11 @@ class Records:
         if hashlib.sha256(wire.record_file(record)).hexdigest() != digest:
             self._others[digest] += 1
             return record
-        return self._known.setdefault(digest, record)
+        with self._lock:
+            found = self._known.setdefault(digest, record)
+            if len(self._known) > _KEPT:  # a client that serves metrics may run for months
+                del self._known[next(iter(self._known))]
+            return found
 
 
 def _ask(connection: Connection, status: wire.BriefStatus) -> wire.Record | None:
