@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from scripts.reference_pages import commands, exit_codes, inventory, job_file, json_objects, tf_config
+from scripts.reference_pages import commands, exit_codes, inventory, job_file, json_objects, metrics, tf_config
 from tfctl.model.json_schema import job_schema
 
 #: The first line of each page.
@@ -20,6 +20,7 @@ def pages() -> dict[str, str]:
         "tf-config": tf_config.page(),
         "json": json_objects.page(),
         "exit-codes": exit_codes.page(),
+        "metrics": metrics.page(),
     }
     found = {f"docs/reference/{name}.md": f"{NOTE}\n\n{text}\n" for name, text in written.items()}
     return {**found, "docs/job.schema.json": json.dumps(job_schema(), indent=2) + "\n"}

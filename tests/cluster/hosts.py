@@ -214,6 +214,10 @@ class Hosts:
         """Return how many commands its sshd runs at this moment: each has a channel of its own."""
         return len(self._servers[name].serving)
 
+    def logins(self, name: str) -> int:
+        """Return how many connections to its sshd have logged in so far."""
+        return self._servers[name].logins
+
     def age(self, name: str) -> None:
         """Let its node part be one that does not know states among the lines that are followed."""
         self._run_node(name, *_proxy("strip", "client", "states", self._fault(name)))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Asks a host about all of its jobs: for summaries of those that are over.
+OVERVIEW = wire.ShowRequest(summaries=True, samples=True)
 #: How many jobs to ask for at a time.
 _AT_ONCE = 50
 
@@ -34,22 +36,23 @@ def ask(
 
     Raise those errors as one if no host answers.
     """
-    if isinstance(request, (wire.ShowRequest, wire.EventsRequest)):
-        request = request._replace(brief=True)
-
-    def ask_one(connection: Connection) -> T:
-        asked = time.time()
-        received = ask_node(connection, request, answer, wire.SILENCE_S, window(len(fleet.hosts)))
-        if isinstance(received, (wire.Shown, wire.Events)):
-            fleet.clock_offsets[connection.host.name] = clocks.offset(asked, received.time, time.time())
-            return cast("T", received._replace(jobs=fleet.records.whole(connection, received), brief=()))
-        return received
-
-    outcomes = fleet.map(ask_one, hosts)
+    outcomes = fleet.map(lambda connection: ask_host(fleet, connection, request, answer), hosts)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(errors) == len(outcomes):
         raise together(errors)
     return {outcome.host.name: outcome.value for outcome in outcomes}, errors
+
+
+def ask_host(fleet: Fleet, connection: Connection, request: wire.Request, answer: type[T]) -> T:
+    """Return the answer of one host, as `ask` does. Raise its error."""
+    if isinstance(request, (wire.ShowRequest, wire.EventsRequest)):
+        request = request._replace(brief=True)
+    asked = time.time()
+    received = ask_node(connection, request, answer, wire.SILENCE_S, window(len(fleet.hosts)))
+    if isinstance(received, (wire.Shown, wire.Events)):
+        fleet.clock_offsets[connection.host.name] = clocks.offset(asked, received.time, time.time())
+        return cast("T", received._replace(jobs=fleet.records.whole(connection, received), brief=()))
+    return received
 
 
 def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[TfctlError]]:
@@ -68,7 +71,15 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
     The hosts answer with summaries, so that many past jobs cost little. ``lines``: also ask for the ages of last lines.
     Raises as `ask`.
     """
-    answers, errors = ask(fleet, wire.ShowRequest(lines=lines, summaries=True, samples=True), wire.Shown)
+    answers, errors = ask(fleet, OVERVIEW._replace(lines=lines), wire.Shown)
+    all_jobs = merged(fleet, answers)
+    _note(fleet, all_jobs, everything=not errors)
+    return all_jobs, errors
+
+
+def merged(fleet: Fleet, answers: Mapping[str, wire.Shown | None]) -> list[JobState | PastJob]:
+    """Return every job, from the answers to `OVERVIEW`. Ask the hosts that have answered about those jobs for which
+    that is not enough. Raises as `ask`."""
     offsets = fleet.clock_offsets
     wrong = any(clocks.ahead(offsets, host) for host in answers)
     over, open_ = past.merged(
@@ -85,10 +96,9 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
     asked = dict.fromkeys([*(each.job for each in over), *open_, *late])
     again = [job for job in asked if job in whole or job in open_]
     once: list[JobState | PastJob] = [*states, *over]
-    all_jobs = [*(each for each in once if each.job not in again), *_in_full(fleet, again)]
-    all_jobs.sort(key=lambda each: -each.started)
-    _note(fleet, all_jobs, everything=not errors)
-    return all_jobs, errors
+    answering = [host for host in fleet.hosts if answers.get(host.name)]
+    all_jobs = [*(each for each in once if each.job not in again), *_in_full(fleet, again, answering)]
+    return sorted(all_jobs, key=lambda each: -each.started)
 
 
 def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
@@ -168,12 +178,15 @@ def _states(fleet: Fleet, answers: Mapping[str, wire.Shown | None]) -> list[JobS
     return state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
 
 
-def _in_full(fleet: Fleet, names: Sequence[str]) -> list[JobState]:
-    """Return these jobs with their tasks. Ask for a few at a time: the length of an answer is limited."""
+def _in_full(fleet: Fleet, names: Sequence[str], hosts: Sequence[Host] | None = None) -> list[JobState]:
+    """Return these jobs with their tasks. Ask for a few at a time: the length of an answer is limited. ``hosts``: only
+    these; the others do not answer."""
+    silent = dict.fromkeys(host.name for host in fleet.hosts)
     states: list[JobState] = []
     for first in range(0, len(names), _AT_ONCE):
-        answers, _ = ask(fleet, wire.ShowRequest(jobs=tuple(names[first : first + _AT_ONCE]), samples=True), wire.Shown)
-        states += _states(fleet, answers)
+        request = wire.ShowRequest(jobs=tuple(names[first : first + _AT_ONCE]), samples=True)
+        answers, _ = ask(fleet, request, wire.Shown, hosts)
+        states += _states(fleet, {**silent, **answers})
     return states
 
 

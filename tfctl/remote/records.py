@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 10
 #: So many hosts are asked for a record one after the other if they send another one. Then all are asked at once.
 _AT_MOST = 3
+#: How many records are kept: those that became known last.
+_KEPT = 500
 
 
 class Records:
@@ -86,7 +88,11 @@ class Records:
         if hashlib.sha256(wire.record_file(record)).hexdigest() != digest:
             self._others[digest] += 1
             return record
-        return self._known.setdefault(digest, record)
+        with self._lock:
+            found = self._known.setdefault(digest, record)
+            if len(self._known) > _KEPT:  # a client that serves metrics may run for months
+                del self._known[next(iter(self._known))]
+            return found
 
 
 def _ask(connection: Connection, status: wire.BriefStatus) -> wire.Record | None:

@@ -13,7 +13,7 @@ from ..system import System, node_part
 from ..units import InstalledUnit, live_units
 
 
-def run(system: System, session: NodeSession, _request: wire.NodesRequest) -> None:
+def run(system: System, session: NodeSession, request: wire.NodesRequest) -> None:
     """Send one answer. Raises RequestRefused."""
     units = live_units(system)
     held = reservations.held(system, units)
@@ -34,12 +34,12 @@ def run(system: System, session: NodeSession, _request: wire.NodesRequest) -> No
             ports=dict(sorted(held.ports.items())),
             tasks=tuple(_task(unit) for unit in units),
             disks=disks.disks(system),
-            stored_mib=disks.stored_mib(system),
+            stored_mib=None if request.brief else disks.stored_mib(system),
             cards=gpus.cards(system) if seen.devices else (),
             time=time.time(),
             gpu_cards=seen.cards,
             missing_gpus=seen.missing,
-            drifts=tuple(text for each in receipts.check_all(str(system.at(receipts.FOLDER))) for text in each.drifts),
+            drifts=() if request.brief else _drifts(system),
         )
     )
 
@@ -47,6 +47,10 @@ def run(system: System, session: NodeSession, _request: wire.NodesRequest) -> No
 def _task(unit: InstalledUnit) -> wire.RunningTask:
     state = states.state(unit.properties, (), marked=False, reserved=False).state
     return wire.RunningTask(unit.job, *unit.task, state)
+
+
+def _drifts(system: System) -> tuple[str, ...]:
+    return tuple(text for each in receipts.check_all(str(system.at(receipts.FOLDER))) for text in each.drifts)
 
 
 def _memory() -> tuple[int, int] | None:

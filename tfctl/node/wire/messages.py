@@ -343,10 +343,12 @@ class Events(NamedTuple):
 
 
 class NodesRequest(NamedTuple):
-    """What the host has and who uses it.
+    """What the host has and who uses it. ``brief``: without `stored_mib` and `drifts`, for which files are read.
 
     node    node
     """
+
+    brief: Optional[bool] = None
 
 
 class Card(NamedTuple):
