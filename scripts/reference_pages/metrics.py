@@ -21,7 +21,7 @@ def page() -> str:
         "`tfctl_host_gpus` are `free`, `held`, `defective` and `missing`; their sum is the number of the host's GPUs.",
         f"A job that is over is reported for {RECENT_S / 3600:.0f} hours. Once all of its hosts have cleaned up, its "
         "tasks and its progress are left out.",
-        "`host` is the name of the inventory. `gpu` is the UUID of a GPU of the task. `figure` is the loss, or the name "
+        "`host` is the name of the inventory. `gpu` is the UUID of a GPU. `figure` is the loss, or the name "
         "of another number in the lines from which tfctl reads the [progress](../job-file.md#progress): at most "
         f"{FIGURES} for each job. No label contains the attempt or the run, so a job that is started again continues "
         "its series.",

@@ -97,9 +97,9 @@ def lines(found: Top, show_hosts: bool = True) -> list[str]:
         heads = ["no job runs; start one: tfctl start job.yaml"]
     parts = [heads]
     if found.tasks:
-        parts.append((_TASKS if len(found.jobs) == 1 else _TASKS_OF_JOBS).text(found.tasks).split("\n"))
+        parts.append((_TASKS if len(found.jobs) == 1 else _TASKS_OF_JOBS).render(found.tasks).text.split("\n"))
     if show_hosts and found.hosts:
-        parts.append(_HOSTS.text(found.hosts).split("\n"))
+        parts.append(_HOSTS.render(found.hosts).text.split("\n"))
     return [line for number, part in enumerate(parts) for line in ([""] if number else []) + part]
 
 
@@ -148,14 +148,14 @@ def _silent(row: TopTask) -> str:
 def _columns() -> list[Column[TopTask]]:
     return [
         Column("TASK", lambda row: str(row.task)),
-        Column("HOST", lambda row: row.task.host),
+        Column("HOST", lambda row: row.task.host, rank=5),
         Column("STATE", lambda row: "silent" if row.silent else row.task.state, coloured=True),
-        Column("CPU", _cores),
-        Column("MEM", lambda row: _size(row.sample.memory)),
-        Column("GPU", _gpu, if_needed=True),
-        Column("STEP", _step, if_needed=True),
-        Column("RATE", _rate, if_needed=True),
-        Column("LAST LINE", _silent),
+        Column("CPU", _cores, rank=3),
+        Column("MEM", lambda row: _size(row.sample.memory), rank=4),
+        Column("GPU", _gpu, if_needed=True, rank=1),
+        Column("STEP", _step, if_needed=True, rank=6),
+        Column("RATE", _rate, if_needed=True, rank=2),
+        Column("LAST LINE", _silent, rank=2),
     ]
 
 
