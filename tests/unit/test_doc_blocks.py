@@ -15,6 +15,7 @@ import yaml
 
 from tests.unit.doc_blocks import ROOT, Block, blocks, inline_commands, pages
 from tfctl.cli import main
+from tfctl.jobs.prometheus import METRICS
 from tfctl.model.host import VARIABLES
 from tfctl.model.jobfile import JobFile
 from tfctl.model.load import load
@@ -141,7 +142,8 @@ def test_job_file_of_a_page_is_valid(block: Block, data: dict[str, Any], tmp_pat
 
 def test_variables_named_on_the_pages_exist() -> None:
     names = {path.stem for folder in ("playbooks", "roles") for path in (ROOT / folder).rglob("tfctl*")}
-    known = {*VARIABLES, *names, "tfctl_runtime", "tfctl_stck"}  # the last is an example of a mistake
+    # The last one is an example of a mistake.
+    known = {*VARIABLES, *names, *(metric.name for metric in METRICS), "tfctl_runtime", "tfctl_stck"}
     for page in PAGES:
         named = set(re.findall(r"\btfctl_[a-z0-9_]+\b(?!\.service)", page.read_text("utf-8")))
         assert named <= known, f"{page}: {named - known}"

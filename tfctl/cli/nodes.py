@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Changes on a host that are listed. -o json lists all.
 _DRIFTS = 5
+#: How many characters the names of a host's jobs may have together.
+_NAMES = 30
 
 
 def add_to(app: typer.Typer) -> None:
@@ -167,8 +169,9 @@ def ranges(numbers: list[int]) -> str:
 
 
 def _jobs(state: NodeState) -> str:
-    """Return the name of the job, or how many there are if there are several."""
-    return f"{len(state.jobs)} jobs" if len(state.jobs) > 1 else "".join(state.jobs)
+    """Return the names of the jobs, or how many there are if the names are long."""
+    names = " ".join(state.jobs)
+    return names if len(state.jobs) == 1 or len(names) <= _NAMES else f"{len(state.jobs)} jobs"
 
 
 def _tasks(state: NodeState) -> str:

@@ -84,7 +84,15 @@ def test_trouble_of_a_host_is_beside_its_state(host: Host, node: wire.Node, trou
     assert re.split("  +", row)[:3] == ["node1", "ready", trouble]
 
 
-def test_a_host_with_several_jobs_shows_how_many_there_are() -> None:
-    tasks = tuple(wire.RunningTask(job, "worker", 0, "running") for job in ("digits", "resnet", "resnet-4"))
-    shown = table([NodeState(HOST, NODE._replace(tasks=tasks), "0123456789ab")]).text
-    assert shown.splitlines()[1].endswith("  3 jobs")
+@pytest.mark.parametrize(
+    ("jobs", "shown"),
+    [
+        (("digits", "resnet"), "digits resnet"),
+        (("transformer-base", "transformer-large"), "2 jobs"),
+        (("a" * 40,), "a" * 40),
+    ],
+)
+def test_jobs_of_a_host_are_shown_by_name_or_counted(jobs: tuple[str, ...], shown: str) -> None:
+    tasks = tuple(wire.RunningTask(job, "worker", 0, "running") for job in jobs)
+    text = table([NodeState(HOST, NODE._replace(tasks=tasks), "0123456789ab")]).text
+    assert text.splitlines()[1].endswith(f"  {shown}")
