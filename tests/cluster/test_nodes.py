@@ -68,9 +68,9 @@ def test_nodes_shows_free_space_and_what_jobs_have_left_and_names_a_host_that_is
     assert "stored_mib" not in hosts.trees["node1"].ask("nodes", brief=True)
     head, row, second_row, *_ = (re.split(r"\s{2,}", line) for line in hosts("nodes").out.splitlines())
     assert (row[head.index("FREE DISK")].endswith(" GiB"), second_row[head.index("FREE DISK")]) == (True, "0.0 GiB")
-    head, row, *_ = hosts("nodes", "-o", "wide").out.splitlines()
-    disk, code = (row[head.index(f"  {heading} ") + 2 :] for heading in ("DISK", "CODE"))
-    assert (re.match(r"[\d.]+ GiB free", disk) is not None, code[:7]) == (True, "0.0 GiB"), row
+    names, cells, *_ = hosts("nodes", "-o", "wide").out.splitlines()
+    disk, code = (cells[names.index(f"  {heading} ") + 2 :] for heading in ("DISK", "CODE"))
+    assert (re.match(r"[\d.]+ GiB free", disk) is not None, code[:7]) == (True, "0.0 GiB"), cells
 
 
 def test_nodes_says_what_has_changed_since_a_host_was_provisioned(hosts: Hosts) -> None:
