@@ -8,6 +8,7 @@ once, whatever a host is doing.
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 import threading
 import time
@@ -84,6 +85,14 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def part(self, names: Iterable[str]) -> Fleet:
+        """Return the fleet of the hosts with these names. It shares its connections with this one, which closes them.
+        """
+        wanted = set(names)
+        made = copy.copy(self)
+        made.hosts = tuple(host for host in self.hosts if host.name in wanted)
+        return made
 
     def narrow(self, names: Iterable[str]) -> None:
         """Keep only the hosts with these names. If none has one, keep all.
