@@ -45,7 +45,7 @@ RULES = (
         "its configuration. Of the plugins that need more modules, it runs none",
         but=("tfctl/model/*", "tfctl/provision/node_part.py", "tfctl_runtime/*"),
     ),
-    Rule(LINT, ("tests/lab/*", "tests/typing/*", ".ci/run"), "no test of scripts/test runs them"),
+    Rule(LINT, ("tests/browser/*", "tests/lab/*", "tests/typing/*", ".ci/run"), "no test of scripts/test runs them"),
     Rule(LINT, ("scripts/collection", "tests/sanity/*"), "likewise"),
     Rule(LINT, ("scripts/demo", "scripts/lock*", "scripts/record-packages", "scripts/bench-training/*"), "likewise"),
     # Code that finds modules and files by itself
@@ -70,6 +70,7 @@ RULES = (
     Rule("tfctl/provision/ansible.py", ANSIBLE, "runs playbooks"),
     Rule("tfctl/provision/due.py", ANSIBLE, "digests the code of roles"),
     Rule("tfctl/provision/node_part.py", ("tfctl/node/*", "tfctl_runtime/*"), "packs them for hosts"),
+    Rule("tfctl/ui/app.py", ("tfctl/ui/static/*",), "serves them"),
     Rule("tfctl/verify/run.py", ("tfctl/verify/on_nodes/*",), "sends the proofs to hosts"),
     Rule("tfctl/verify/on_nodes/main.py", ("tfctl/verify/on_nodes/*",), "runs the proof that it is given"),
     Rule("playbooks/*.yml", ANSIBLE, "contain the names of roles, plugins and files"),

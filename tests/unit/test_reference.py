@@ -39,7 +39,7 @@ def test_each_command_with_json_output_has_a_typed_object() -> None:
 
 def test_each_command_prints_json_except_those_that_print_another_format() -> None:
     names = {name for name, _ in commands.commands(typer.main.get_command(command_line()))}
-    assert names - set(OBJECTS) == {"completion", "metrics", "schema"}
+    assert names - set(OBJECTS) == {"completion", "metrics", "schema", "ui"}
 
 
 def test_tables_print_exactly_the_keys_of_their_objects() -> None:

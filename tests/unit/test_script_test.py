@@ -109,7 +109,7 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return Checkout(tmp_path_factory.mktemp("checkout"))
 
 
-QUICK = "-n 4 --dist worksteal -m not extended"
+QUICK = "-n 4 --dist worksteal -m not extended and not browser"
 TWO_LABS = "-n 2 --dist loadfile --no-loadscope-reorder -m not slow"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, say
+from tfctl.cli.common import InventoryOption, JobOption, say
 from tfctl.cli.which import open_fleet
 
 
@@ -16,7 +16,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def ui(
-    job: JobArgument = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", show_default=False, help="The job to show first: its name or file."),
+    ] = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
     port: Annotated[

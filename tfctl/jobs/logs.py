@@ -54,12 +54,13 @@ _PASSING = (Exit.UNREACHABLE, Exit.FAILED)
 _AHEAD, _USUAL = 20_000, 4096
 
 
-def pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression for Query.grep. Raise UsageError if it is invalid."""
+def pattern(text: str, name: str = "--grep") -> re.Pattern[str]:
+    """Compile a regular expression for Query.grep. Raise UsageError if it is invalid. ``name``: what the user knows it
+    by."""
     try:
         return compiled(text)
     except ValueError as error:
-        raise UsageError(f"--grep: {text!r} is not a regular expression: {error}") from None
+        raise UsageError(f"{name}: {text!r} is not a regular expression: {error}") from None
 
 
 def read(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> Iterator[Item]:

@@ -87,8 +87,7 @@ class Fleet:
         self.close()
 
     def part(self, names: Iterable[str]) -> Fleet:
-        """Return the fleet of the hosts with these names. It shares its connections with this one, which closes them.
-        """
+        """Return a fleet of the hosts with these names. It uses the connections of this one, which closes them."""
         wanted = set(names)
         made = copy.copy(self)
         made.hosts = tuple(host for host in self.hosts if host.name in wanted)

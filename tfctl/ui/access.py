@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 #: The names under which a browser on this machine, or at the other end of `ssh -L`, reaches the page. A page of another
 #: name, which a DNS server may let point here, is refused.
-_NAMES = ("127.0.0.1", "localhost")
+_OURS = re.compile(r"(?:127\.0\.0\.1|localhost)(?::\d{1,5})?")
 _FORBIDDEN = "403: open the URL that tfctl ui has printed. It contains the token.\n"
 #: What every answer says. Without 'unsafe-inline', text of a host that got into the HTML could not run either.
 HEADERS = {
@@ -83,16 +84,15 @@ class Access:
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that does not reach the routes, or None."""
-        if request.headers.get("host", "").rpartition(":")[0] not in _NAMES:
-            return PlainTextResponse("400: this page has no such name\n", 400)
+        if not _OURS.fullmatch(request.headers.get("host", "")):
+            return PlainTextResponse("400: open the page at 127.0.0.1 or localhost\n", 400)
+        given = request.query_params.get("token")
+        known = self._keys.accepts(request.cookies.get(self._cookie, "")) if given is None else self._keys.take(given)
+        if not known:
+            return PlainTextResponse(_FORBIDDEN, 403)
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("405: this page can only be read\n", 405, {"Allow": "GET, HEAD"})
-        given = request.query_params.get("token")
-        if given is not None:
-            return self._login(request) if self._keys.take(given) else PlainTextResponse(_FORBIDDEN, 403)
-        if not self._keys.accepts(request.cookies.get(self._cookie, "")):
-            return PlainTextResponse(_FORBIDDEN, 403)
-        return None
+        return None if given is None else self._login(request)
 
     def _login(self, request: Request) -> Response:
         """Return a redirect to the same URL without the token, which becomes a cookie."""

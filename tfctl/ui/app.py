@@ -117,7 +117,7 @@ def _search(found: WatchedJob, request: Request) -> Response:
     text = lines.FIRST_ERROR if "errors" in request.query_params else request.query_params.get("q", "")
     if not text:
         raise UsageError("nothing to search for", "type a regular expression")
-    pattern = logs.pattern(text)
+    pattern = logs.pattern(text, "the search")
     return _lines(found, request, partial(lines.search, pattern=pattern))
 
 

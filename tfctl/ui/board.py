@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tfctl.errors import TfctlError
 from tfctl.ui.streams import Pipe
+from tfctl.wording import plain_lines
 
 #: How long (s) the thread goes on after the last look.
 _KEPT_S = 10.0
@@ -65,7 +66,7 @@ class Board:
             try:
                 self._work(self)
             except TfctlError as error:
-                self.put({"error": error.message, "remedy": error.remedy})
+                self.put({"error": plain_lines(error.message), "remedy": plain_lines(error.remedy)})
                 self.pause(3.0)
             with self._changed:
                 if not self.wanted:

@@ -162,7 +162,10 @@ class Cluster:
             "free": node.disks[0].free_mib if node and node.disks else None,
             "stacks": [plain(name) for name in node.stacks] if node else [],
             "gpus": [_tile(host.name, gpu, node, owners) for gpu in node.gpus] if node else [],
-            "tasks": [(task.job, names.task(task.role, task.index), task.state) for task in node.tasks] if node else [],
+            "tasks": [
+                (plain(task.job), names.task(task.role, task.index), plain(task.state))
+                for task in (node.tasks if node else ())
+            ],
         }
 
 

@@ -89,7 +89,7 @@ function summary({ hosts, jobs }) {
 function jobTable(jobs) {
   if (!jobs) return empty("Asking the hosts for their jobs …");
   if (!jobs.length) return empty("No job has run on these hosts yet. Start one: ", "tfctl start job.yaml");
-  const row = (job) => el("tr", {},
+  const row = (job, reasons) => el("tr", {},
     el("th", { scope: "row" }, el("a", { href: `/job/${job.job}`, "data-row": "" }, job.job)),
     el("td", {}, badge(job.state), job.left ? ` ${counted(job.left, "task")} alive` : ""),
     el("td", { class: "progress-cell" }, bar(job.progress)),
@@ -97,11 +97,12 @@ function jobTable(jobs) {
     el("td", { class: "number wide" }, counted(job.hosts, "host")),
     el("td", { class: "number", title: whole(job.started) }, when(job.started)),
     el("td", { class: "number wide" }, lasted(job)),
-    el("td", { class: "reason", title: job.reason }, job.reason));
-  const table = (title, some) => el("table", { class: "jobs" }, el("caption", { class: "unseen", text: title }),
-    el("thead", {}, el("tr", {}, ...["Job", "State", "Progress", "Tasks", "Hosts", "Started", "Lasted", "Reason"].map((head, at) =>
+    reasons ? el("td", { class: "reason", title: job.reason }, job.reason) : null);
+  const heads = ["Job", "State", "Progress", "Tasks", "Hosts", "Started", "Lasted"];
+  const table = (title, some, reasons = some.some((job) => job.reason)) => el("table", { class: "jobs" }, el("caption", { class: "unseen", text: title }),
+    el("thead", {}, el("tr", {}, ...[...heads, ...(reasons ? ["Reason"] : [])].map((head, at) =>
       el("th", { scope: "col", class: [3, 4, 6].includes(at) ? "number wide" : at === 5 ? "number" : "" }, head)))),
-    el("tbody", {}, ...some.map(row)));
+    el("tbody", {}, ...some.map((job) => row(job, reasons))));
   const over = (job) => ["succeeded", "failed", "stopped"].includes(job.state) && !job.left;
   const going = jobs.filter((job) => !over(job));
   const past = jobs.filter(over);

@@ -20,8 +20,12 @@ export class List {
     this.sized = el("div", { class: "sized" });
     this.element = el("div", { class: "lines", role: "log", "aria-live": "off", "aria-label": label, tabindex: 0 }, this.sized);
     this.element.addEventListener("scroll", () => {
+      const { scrollTop, clientHeight, scrollHeight } = this.element;
+      const up = scrollTop < this.top;
+      this.top = scrollTop;
       this.paint();
-      this.moved(this.atEnd);
+      // A smooth scroll upwards begins with a pixel or two: it must not be undone by the next line.
+      this.moved(up ? scrollTop + clientHeight >= scrollHeight - 1 : this.atEnd);
     }, { passive: true });
     new ResizeObserver(() => {
       const stay = this.pinned;
@@ -30,6 +34,7 @@ export class List {
       this.paint();
     }).observe(this.element);
     this.pinned = true;
+    this.top = 0;
   }
 
   get atEnd() {

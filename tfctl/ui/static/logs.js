@@ -4,7 +4,7 @@ import { folded, pieces, plain } from "./ansi.js";
 import { clock, count, counted, bytes, el, empty, hue, problem, query, whole } from "./dom.js";
 import { List } from "./list.js";
 import { picker } from "./picker.js";
-import { follow } from "./stream.js";
+import { fetched, follow } from "./stream.js";
 
 /** Lines kept in the tab, and read at a time. The rest stays on the hosts. */
 const MOST = 20000;
@@ -21,7 +21,7 @@ export function logs(main, job, followJob) {
   const exhausted = { top: false };
 
   // The tools.
-  const tasks = picker(() => start());
+  const tasks = picker(() => { live = false; start(); });
   const field = el("input", { type: "search", placeholder: "Search: a regular expression", title: "Search on the hosts (/)",
     "aria-label": "Search with a regular expression", value: query.get("q") ?? "", spellcheck: "false", autocomplete: "off" });
   const found = el("span", { class: "found", role: "status" });
@@ -58,7 +58,8 @@ export function logs(main, job, followJob) {
   });
 
   function button(label, title, act) {
-    return el("button", { type: "button", title, onclick: act }, label);
+    const named = /\w/.test(label) || !label ? null : title; // an arrow is no name
+    return el("button", { type: "button", title, "aria-label": named, onclick: act }, label);
   }
 
   function parameters(more = {}) {
@@ -308,7 +309,8 @@ export function logs(main, job, followJob) {
     found.textContent = "Searching …";
     cancel.hidden = false;
     let arrived = [];
-    stopSearch = follow(`/stream/search/${path}?${parameters(errors ? { errors: 1 } : { q: field.value })}`, {
+    const url = `/stream/search/${path}?${parameters(errors ? { errors: 1 } : { q: field.value })}`;
+    stopSearch = follow(url, {
       lines: (items) => { arrived.push(...toRows(items).filter((row) => row.part === 0)); },
       counts(byTask) {
         hits = arrived.sort((one, other) => one.time - other.time);
@@ -325,7 +327,10 @@ export function logs(main, job, followJob) {
         else if (errors) step(1);
         else if (only.getAttribute("aria-pressed") !== "true") { current = hits.length; step(-1); }
       },
-      broken: () => endSearch(),
+      broken() { // a stream does not say why it is refused
+        endSearch(true);
+        fetched(url).catch(complain);
+      },
     }, { again: false });
     list.refresh();
   }

@@ -37,11 +37,11 @@ export function more(main, job, followJob) {
     redraw(body, JSON.stringify([events, errors]), () => [
       ...errors.map(problem),
       events.length ? el("table", { class: "events" }, el("caption", { class: "unseen", text: "Events" }),
-        el("thead", {}, el("tr", {}, ...["Time", "Attempt", "Task", "Host", "Event", "How"].map((head, at) => el("th", { scope: "col", class: at === 1 ? "number" : "" }, head)))),
+        el("thead", {}, el("tr", {}, ...["Time", "Attempt", "Task", "Host", "Event", "How"].map((head, at) => el("th", { scope: "col", class: ["", "number wide", "", "wide"][at] }, head)))),
         el("tbody", {}, ...[...events].reverse().map((event) => el("tr", {},
-          el("td", { class: "number", title: whole(event.time) }, when(event.time)), el("td", { class: "number" }, String(event.attempt)),
+          el("td", { class: "number", title: whole(event.time) }, when(event.time)), el("td", { class: "number wide" }, String(event.attempt)),
           el("td", {}, event.task ? el("a", { href: `/logs/${path}?t=${event.time}&task=${event.task}`, "data-row": "" }, event.task) : ""),
-          el("td", {}, event.host), el("td", {}, badge(event.event)), el("td", { class: "reason" }, event.how)))))
+          el("td", { class: "wide" }, event.host), el("td", {}, badge(event.event)), el("td", { class: "reason" }, event.how)))))
         : empty("Nothing has happened to this job yet."),
     ]);
   }

@@ -34,6 +34,7 @@ async function begin() {
   if (view === "cluster") {
     const { cluster } = await import("./cluster.js");
     cluster(main);
+    title("Cluster");
     return;
   }
   if (!name && job) {
@@ -46,6 +47,12 @@ async function begin() {
   }
   const module = await import(`./${view}.js`);
   module[view](main, job, followJob);
+  if (view !== "job") title(`${document.querySelector("nav a[aria-current]").textContent} of ${job}`);
+}
+
+/** The heading of a view that shows none. */
+function title(text) {
+  main.before(el("h1", { class: "unseen", text }));
 }
 
 /** Without a job, go to the one that runs or, if there are several or none, ask. */
@@ -85,7 +92,10 @@ function move(step) {
 addEventListener("keydown", (event) => {
   const typing = event.target.matches("input, textarea, select");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Escape" && typing) event.target.blur();
+  if (event.key === "Escape" && typing) {
+    event.preventDefault(); // a browser would also clear the field, which ends the search
+    event.target.blur();
+  }
   if (typing || help.open) return;
   if (Date.now() - going < 1500 && PLACES[event.key]) {
     going = 0;

@@ -7,7 +7,7 @@ import { badge, byTask, counted, el, query } from "./dom.js";
 export function picker(changed) {
   let rows = [];
   let wanted = new Set(query.all("task"));
-  const summary = el("summary", { title: "Choose tasks" });
+  const summary = el("summary", { title: "Choose tasks", text: "Tasks" });
   const body = el("div", { class: "chips" });
   const element = el("details", { class: "picker" }, summary, body);
   addEventListener("keydown", (event) => {
