@@ -46,7 +46,7 @@ def test_pictures_show_a_training(page: Page, sampled: Hosts, tmp_path: Path) ->
     folder = Path(os.environ.get("TFCTL_TEST_PICTURES") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     sampled.ok("start", sampled.file("prepare", "command: [sh, -c, 'echo ready']\nroles: {worker: 1}\n"), "--wait")
-    run(sampled, "digits", "{chief: 1, worker: 3, ps: 2}", TRAIN, PROGRESS + "\n")
+    run(sampled, "digits", "{chief: 1, worker: 4, ps: 1}", TRAIN, PROGRESS + "\n")
     with serving(sampled) as site:
         page.goto(site.url("curves/digits"))
         loss = page.locator("figure").first
@@ -69,6 +69,6 @@ def test_pictures_show_a_training(page: Page, sampled: Hosts, tmp_path: Path) ->
         expect(page.locator(".pill")).to_have_text("Following")
         page.get_by_label("Search with a regular expression").fill("accuracy: 0.9")
         page.keyboard.press("Enter")
-        expect(page.locator(".line mark").first).to_be_visible()
+        expect(page.locator(".line.selected mark")).to_be_visible()
         page.screenshot(path=folder / "logs.png")
     assert len(list(folder.glob("*.png"))) >= 4

@@ -107,7 +107,7 @@ export class Chart {
     const values = [];
     for (const line of this.lines) {
       let at = line.t.length - 1;
-      if (time !== null) while (at > 0 && line.t[at] > time) at -= 1;
+      if (time !== null) while (at > 0 && Math.abs(line.t[at - 1] - time) <= Math.abs(line.t[at] - time)) at -= 1;
       while (time === null && at > 0 && line.y[at] === null) at -= 1;
       const value = line.y[at];
       if (value !== null && value !== undefined) values.push([line, value]);
