@@ -1,9 +1,10 @@
-"""Wording shared by several commands: counts, dry runs, and the safe display of text from hosts."""
+"""Wording shared by several commands: counts, times, dry runs, and the safe display of text from hosts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 #: What a terminal obeys or hides instead of showing it: control characters except tab, and Unicode's categories Cs, Zl,
 #: Zp and Cf, such as characters without width and those that reverse the direction of text.
@@ -132,3 +133,13 @@ def outline(head: str, output: str, hosts: Iterable[str], tasks: Sequence[tuple[
 def devices(gpus: Sequence[str]) -> str:
     """Return ``, GPUs GPU-1 GPU-2``, or an empty string."""
     return f", GPUs {' '.join(gpus)}" if gpus else ""
+
+
+def rfc3339(time: float | None) -> str | None:
+    """Format an epoch time as RFC 3339, in UTC, in whole seconds."""
+    return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_ms(time: float) -> str:
+    """Format an epoch time as RFC 3339, in UTC, to the millisecond."""
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from tfctl.cli import text
 from tfctl.cli.common import say
 from tfctl.cli.stdout import require_reader
-from tfctl.cli.tables import rfc3339_ms
 from tfctl.node import names
-from tfctl.wording import listed, printed
+from tfctl.wording import listed, printed, rfc3339_ms
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import LineObject, LostObject

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,10 +13,8 @@ from tfctl.cli.which import open_task
 from tfctl.errors import Exit, TfctlError, first_of
 
 if TYPE_CHECKING:
-    from tfctl.jobs.answers import Answers
     from tfctl.jobs.journal import Query
     from tfctl.jobs.state import JobState
-    from tfctl.node.wire import TaskName
     from tfctl.remote.fleet import Fleet
 
 
@@ -81,51 +77,26 @@ def _follow(fleet: Fleet, state: JobState, query: Query, printer: Printer) -> Ex
     """Print the lines of a job, and of the attempts after it, until it has ended. Return the exit code for the hosts
     whose lines are missing, each of which is reported once."""
     from tfctl.jobs import logs as job_logs
+    from tfctl.jobs.attempts import Watch
+    from tfctl.jobs.failures import FailureReporter
 
     errors: dict[str, TfctlError] = {}
+    reporter = FailureReporter(say, query.tasks, before=state)
 
     def fail(error: TfctlError) -> None:
         if error.message not in errors:
             errors[error.message] = error
             say_error(error)
 
+    def note(later: JobState, first: bool) -> None:
+        if first:
+            reporter.begin(later.attempt)
+        reporter.note(later)
+
     answers = job_logs.answers_of(fleet, state, query)
-    watch = _Watch(fleet, state, query.tasks, answers)
+    watch = Watch(fleet, state, answers, note)
     for lines in job_logs.follow_attempts(fleet, watch.attempts, query, say, answers, fail):
         printer(lines)
     if watch.error is not None:
         raise watch.error
     return first_of(error.exit for error in errors.values())
-
-
-class _Watch:
-    """Watches a job in a thread, and reports failures and restarts of ``tasks``.
-
-    The ``attempts`` end with the job, or once ``error`` says why it cannot be watched.
-    """
-
-    def __init__(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None, answers: Answers) -> None:
-        from tfctl.jobs.attempts import Attempts
-
-        self.attempts = Attempts(state)
-        self.error: BaseException | None = None
-        threading.Thread(target=self._run, args=(fleet, state, tasks, answers), daemon=True).start()
-
-    def _run(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None, answers: Answers) -> None:
-        from tfctl.jobs.failures import FailureReporter
-        from tfctl.jobs.wait import Silence, changes
-
-        reporter = FailureReporter(say, tasks, before=state)
-        try:
-            # Silent hosts are reported by those who read the logs.
-            silence = Silence(lambda _: None)
-            for later in changes(fleet, state.job, state.attempt, silence, answers=answers):
-                if self.attempts.note(later):
-                    reporter.begin(later.attempt)
-                reporter.note(later)
-                if later.over:
-                    break
-        except BaseException as error:  # raised again by the thread that prints
-            self.error = error
-        finally:
-            self.attempts.end()

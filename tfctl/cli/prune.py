@@ -11,11 +11,11 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, JobOption, TableFormat, TableOption, say, say_error
-from tfctl.cli.tables import Column, Table, rfc3339
+from tfctl.cli.tables import Column, Table
 from tfctl.cli.times import seconds
 from tfctl.cli.which import open_fleet
 from tfctl.errors import TfctlError, UsageError, first_of
-from tfctl.wording import counted
+from tfctl.wording import counted, rfc3339
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import AttemptObject, CachedObject, PrunedCacheObject, PrunedObject

@@ -7,11 +7,10 @@ Unless a reader always needs it, give it a rank, or make it ``wide``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
-from tfctl.wording import abbreviated, cell, plain, unmarked
+from tfctl.wording import abbreviated, cell, plain, rfc3339, rfc3339_ms, unmarked
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import PlaceObject
@@ -134,16 +133,6 @@ def events_json(events: Iterable[Event]) -> list[EventObject]:
 def place_json(state: JobState, task: TaskState) -> PlaceObject:
     """Return what every JSON object about one task of a job begins with."""
     return {"job": state.job, "role": task.role, "index": task.index, "host": task.host}
-
-
-def rfc3339(time: float | None) -> str | None:
-    """Format an epoch time as RFC 3339, in UTC, in whole seconds."""
-    return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def rfc3339_ms(time: float) -> str:
-    """Format an epoch time as RFC 3339, in UTC, to the millisecond."""
-    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _exit(task: TaskState) -> str:

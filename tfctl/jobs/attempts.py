@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tfctl.jobs.state import JobState
+from tfctl.jobs.wait import Silence, changes
+
+if TYPE_CHECKING:
+    from tfctl.jobs.answers import Answers
+    from tfctl.remote.fleet import Fleet
 
 
 class Attempts:
@@ -47,3 +54,40 @@ class Attempts:
             if self._ended or self._next:
                 self.over.set()
             return True
+
+
+class Watch:
+    """Watches a job in a thread while its lines are followed.
+
+    The ``attempts`` end with the job, with `end`, or once ``error`` says why it cannot be watched. ``note`` gets each
+    later state, and whether it is the first of an attempt.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        state: JobState,
+        answers: Answers,
+        note: Callable[[JobState, bool], object] = lambda _state, _first: None,
+    ) -> None:
+        self.attempts = Attempts(state)
+        self.error: BaseException | None = None
+        self._fleet, self._answers, self._note = fleet, answers, note
+        threading.Thread(target=self._run, args=(state,), daemon=True).start()
+
+    def end(self) -> None:
+        """End the attempts, and do not wait for hosts any more."""
+        self.attempts.end()
+        self._answers.end()
+
+    def _run(self, state: JobState) -> None:
+        silence = Silence(lambda _: None)  # those who read the lines report silent hosts
+        try:
+            for later in changes(self._fleet, state.job, state.attempt, silence, answers=self._answers):
+                self._note(later, self.attempts.note(later))
+                if later.over:
+                    break
+        except BaseException as error:  # for the thread that follows
+            self.error = error
+        finally:
+            self.attempts.end()

@@ -14,6 +14,7 @@ from tfctl.errors import Busy
 from tfctl.jobs.metrics import Scrape
 from tfctl.jobs.past import PastJob
 from tfctl.jobs.state import JobState, TaskState
+from tfctl.model.gpus import missing_count
 from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.wording import plain
@@ -215,14 +216,8 @@ def _add_host(values: _Values, host: Host, node: wire.Node) -> None:
         values.add("tfctl_host_gpus", len(node.gpus) - len(held) - len(defective), host.name, "free")
         values.add("tfctl_host_gpus", len(held), host.name, "held")
         values.add("tfctl_host_gpus", len(defective), host.name, "defective")
-    values.add("tfctl_host_gpus", _missing(host, node), host.name, "missing")
-
-
-def _missing(host: Host, node: wire.Node) -> int:
-    """Return how many GPUs are missing, as tfctl.model.gpus.missing_gpus counts them."""
-    if not host.gpus_expected:
-        return len(node.missing_gpus)
-    return 0 if node.gpu_cards is None else max(0, host.gpus_expected - node.gpu_cards)
+    missing = missing_count(host, node.gpu_cards, node.missing_gpus)
+    values.add("tfctl_host_gpus", missing, host.name, "missing")
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

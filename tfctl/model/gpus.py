@@ -106,14 +106,21 @@ def missing_gpus(host: Host, cards: int | None, missing: Sequence[MissingGpu]) -
 
     ``cards``: how many nvidia-smi lists, None if it was not asked.
     """
+    if not missing_count(host, cards, missing):
+        return ""
     named = [f"{each.bus}" + (f" ({each.reason})" if each.reason else "") for each in missing]
     lost = f"nvidia-smi does not show the {'GPU' if len(named) == 1 else 'GPUs'} at {', '.join(named)}" if named else ""
     if not host.gpus_expected:
-        return f"{host.name}: {lost}" if lost else ""
-    if cards is None or cards >= host.gpus_expected:
-        return ""
+        return f"{host.name}: {lost}"
     shown = f"{host.name}: tfctl_gpus_expected is {host.gpus_expected}, and nvidia-smi shows {cards}"
     return f"{shown}; {lost}" if lost else shown
+
+
+def missing_count(host: Host, cards: int | None, missing: Sequence[MissingGpu]) -> int:
+    """Return how many GPUs a host should have and does not show. The arguments are those of `missing_gpus`."""
+    if not host.gpus_expected:
+        return len(missing)
+    return 0 if cards is None else max(0, host.gpus_expected - cards)
 
 
 def _no_gpu(message: str, site: Site, wanted: int) -> TfctlError:

@@ -9,22 +9,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tfctl.errors import NotFound, TfctlError, UsageError
 from tfctl.jobs import logs
-from tfctl.jobs.attempts import Attempts
+from tfctl.jobs.attempts import Watch
 from tfctl.jobs.journal import Gap, Item, Line, Query
 from tfctl.jobs.search import Search
-from tfctl.jobs.wait import Silence, changes
 from tfctl.node import names
 from tfctl.ui.objects import problems
 from tfctl.ui.streams import Gone, Pipe
-from tfctl.wording import plain, printed
+from tfctl.wording import plain, printed, rfc3339_ms
 
 if TYPE_CHECKING:
-    from tfctl.jobs.answers import Answers
     from tfctl.jobs.state import JobState
     from tfctl.node.wire import TaskName
     from tfctl.remote.fleet import Fleet
@@ -71,40 +68,14 @@ def follow(fleet: Fleet, state: JobState, tasks: tuple[TaskName, ...] | None, pi
         if state.over:
             _send(pipe, logs.read(fleet, state, query, fail))
         else:
-            watch = _Watch(fleet, state, logs.answers_of(fleet, state, query))
+            answers = logs.answers_of(fleet, state, query)
+            watch = Watch(fleet, state, answers)
             pipe.at_close = watch.end
-            for batch in logs.follow_attempts(fleet, watch.attempts, query, say, watch.answers, fail):
+            for batch in logs.follow_attempts(fleet, watch.attempts, query, say, answers, fail):
                 _send(pipe, batch)
             if watch.error is not None:
-                fail(watch.error)
+                raise watch.error
     pipe.send("end", {"over": True})
-
-
-class _Watch:
-    """Watches a job in a thread while its lines are followed: the ``attempts`` end with the job, or with `end`."""
-
-    def __init__(self, fleet: Fleet, state: JobState, answers: Answers) -> None:
-        self.attempts, self.answers = Attempts(state), answers
-        self.error: TfctlError | None = None
-        self._fleet = fleet
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def end(self) -> None:
-        self.attempts.end()
-        self.answers.end()
-
-    def _run(self) -> None:
-        state = self.attempts.state
-        silence = Silence(lambda _: None)  # those who read the lines report silent hosts
-        try:
-            for latest in changes(self._fleet, state.job, state.attempt, silence, answers=self.answers):
-                self.attempts.note(latest)
-                if latest.over:
-                    break
-        except TfctlError as error:
-            self.error = error
-        finally:
-            self.attempts.end()
 
 
 def around(
@@ -178,7 +149,7 @@ def download(fleet: Fleet, state: JobState, tasks: tuple[TaskName, ...] | None, 
 
 
 def _text(found: Item) -> str:
-    when = datetime.fromtimestamp(found.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    when = rfc3339_ms(found.time)
     if isinstance(found, Gap):
         return f"{when} ~~ {found.host}: lines are missing here ({found.cause})\n"
     name = names.task(found.role, found.index)

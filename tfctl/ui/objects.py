@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from tfctl.node import judge
+from tfctl.node.wire import GpuSample
 from tfctl.wording import plain, plain_lines
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tfctl.jobs.past import PastJob
     from tfctl.jobs.progress import Progress
     from tfctl.jobs.state import JobState, TaskState
-    from tfctl.node.wire import GpuSample
 
 
 class ProblemObject(TypedDict):
@@ -168,15 +168,15 @@ def task_row(task: TaskState) -> TaskRow:
 
 def gpus(task: TaskState) -> list[GpuUse]:
     """Return the GPUs of a task, with their readings if its last sample has them."""
-    readings: tuple[GpuSample | None, ...] = (task.status.sample and task.status.sample.gpus) or ()
-    padded = [*readings, *[None] * (len(task.record.gpus) - len(readings))]
+    readings = (task.status.sample and task.status.sample.gpus) or ()
+    padded = [*readings, *[GpuSample()] * (len(task.record.gpus) - len(readings))]
     return [
         {
             "uuid": uuid,
-            "use": read.use if read else None,
-            "memory": read.memory if read else None,
-            "celsius": read.celsius if read else None,
-            "watts": read.watts if read else None,
+            "use": read.use,
+            "memory": read.memory,
+            "celsius": read.celsius,
+            "watts": read.watts,
         }
         for uuid, read in zip(task.record.gpus, padded, strict=False)
     ]

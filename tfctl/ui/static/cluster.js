@@ -1,6 +1,6 @@
 // The view "Cluster": jobs, hosts, and a tile for each GPU.
 
-import { badge, count, counted, duration, el, empty, mib, problem, query, redraw, when, whole } from "./dom.js";
+import { badge, count, counted, duration, el, empty, mib, problem, query, redraw, when, whole, hasEnded } from "./dom.js";
 import { follow } from "./stream.js";
 
 /** With more hosts than this, tiles are small and have no numbers. */
@@ -76,7 +76,7 @@ function summary({ hosts, jobs }) {
   const gpus = hosts.flatMap((host) => host.gpus);
   const busy = gpus.filter((gpu) => gpu.job || gpu.holder);
   const uses = gpus.filter((gpu) => gpu.use !== null).map((gpu) => gpu.use);
-  const going = (jobs ?? []).filter((job) => !job.finished && !["succeeded", "failed", "stopped"].includes(job.state));
+  const going = (jobs ?? []).filter((job) => !job.finished && !hasEnded(job));
   return [
     ["Hosts ready", `${count(ready)} of ${count(hosts.length)}`, ""],
     ...(away.length ? [["Away", count(away.length), "bad"]] : []),
@@ -103,7 +103,7 @@ function jobTable(jobs) {
     el("thead", {}, el("tr", {}, ...[...heads, ...(reasons ? ["Reason"] : [])].map((head, at) =>
       el("th", { scope: "col", class: [3, 4, 6].includes(at) ? "number wide" : at === 5 ? "number" : "" }, head)))),
     el("tbody", {}, ...some.map((job) => row(job, reasons))));
-  const over = (job) => ["succeeded", "failed", "stopped"].includes(job.state) && !job.left;
+  const over = (job) => hasEnded(job) && !job.left;
   const going = jobs.filter((job) => !over(job));
   const past = jobs.filter(over);
   return [
@@ -113,7 +113,7 @@ function jobTable(jobs) {
 }
 
 function lasted(job) {
-  return job.finished ? duration(job.finished - job.started) : ["succeeded", "failed", "stopped"].includes(job.state) ? "" : duration(Date.now() / 1000 - job.started);
+  return job.finished ? duration(job.finished - job.started) : hasEnded(job) ? "" : duration(Date.now() / 1000 - job.started);
 }
 
 /** A bar with the percentage and the time left. */

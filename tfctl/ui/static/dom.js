@@ -26,6 +26,11 @@ export function badge(state) {
   return el("span", { class: `badge ${state}` }, state);
 }
 
+/** Whether a job is over, or at least its last attempt. */
+export function hasEnded(job) {
+  return ["succeeded", "failed", "stopped"].includes(job.state);
+}
+
 /** What a view shows when there is nothing to show: a sentence, and the command that changes that. */
 export function empty(sentence, command) {
   return el("p", { class: "empty" }, sentence, command ? el("code", { text: command }) : null);

@@ -1,6 +1,6 @@
 // The view "Job": its state, how far it is, and a strip over time for each task.
 
-import { badge, byTask, count, counted, duration, el, empty, figure, mib, problem, redraw, when, whole } from "./dom.js";
+import { badge, byTask, count, counted, duration, el, empty, figure, mib, problem, redraw, when, whole, hasEnded } from "./dom.js";
 import { fetched } from "./stream.js";
 
 /** How often (ms) to fetch samples. */
@@ -143,7 +143,7 @@ function fill(cell, row) {
 
 function headOf(job) {
   const { progress } = job;
-  const ended = ["succeeded", "failed", "stopped"].includes(job.state);
+  const ended = hasEnded(job);
   const states = {};
   for (const row of job.rows) states[row.state] = (states[row.state] ?? 0) + 1;
   const silent = Object.entries(job.silent);

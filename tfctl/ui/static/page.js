@@ -1,6 +1,6 @@
 // Begins the view that the URL names, and handles the keys that all views share.
 
-import { badge, el, empty } from "./dom.js";
+import { badge, el, empty, hasEnded } from "./dom.js";
 import { follow } from "./stream.js";
 
 const [view, name] = location.pathname.slice(1).split("/");
@@ -62,7 +62,7 @@ function chooseJob() {
     state({ jobs }) {
       if (!jobs) return;
       end();
-      const going = jobs.filter((each) => !["succeeded", "failed", "stopped"].includes(each.state));
+      const going = jobs.filter((each) => !hasEnded(each));
       const only = going.length === 1 ? going[0] : jobs.length === 1 ? jobs[0] : null;
       if (only) location.replace(`/${view}/${encodeURIComponent(only.job)}`);
       else if (!jobs.length) main.replaceChildren(empty("No host has a job. Start one: ", "tfctl start job.yaml"));
