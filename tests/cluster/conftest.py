@@ -69,3 +69,5 @@ def _hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
         patch.chdir(home)
         forget_files()
         yield made
+        for server in servers:
+            server.end_sessions()

@@ -127,16 +127,24 @@ class Sshd:
 
         self._do(drop())
 
+    def end_sessions(self) -> None:
+        """Break all connections, and kill the commands that still run: those of clients that are gone may go on."""
+        self._do(self._end_sessions())
+
+    async def _end_sessions(self) -> None:
+        for connection in self.connections:
+            connection.abort()
+            await connection.wait_closed()
+        self.connections.clear()
+        for task in self.serving:
+            task.cancel()
+        await asyncio.gather(*self.serving, return_exceptions=True)
+
     def close(self) -> None:
         async def close() -> None:
             self._acceptor.close()
-            for connection in self.connections:
-                connection.abort()
-                await connection.wait_closed()
+            await self._end_sessions()
             await self._acceptor.wait_closed()
-            for task in self.serving:
-                task.cancel()
-            await asyncio.gather(*self.serving, return_exceptions=True)
 
         if not self._closed:
             self._closed = True
