@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tfctl.errors import TfctlError, UsageError
-from tfctl.report import plot, table
+from tfctl.report import table
 from tfctl.report.figures import RunFigures, TaskFigures, compare, spread, task_figures, throughput
 from tfctl.report.findings import findings
 from tfctl.report.pace import Pace
@@ -213,22 +210,3 @@ def test_json_and_csv_have_the_figures_unrounded() -> None:
     lines = list(csv.DictReader(io.StringIO(table.csv_text(report))))
     assert len(lines) == 18
     assert (lines[1]["run_job"], lines[1]["run_speed_up"], lines[1]["seconds"]) == ("four", str(7299 / 2143), "2143.0")
-
-
-def test_plot_shows_each_run_beside_the_ideal_line() -> None:
-    report = compare(PUBLISHED)
-    assert [(devices, round(value, 1)) for devices, value, _ in plot.speed_ups(report)] == [(1, 1), (4, 3.4), (16, 8.1)]
-    assert plot.ideal(report) == [(1, 1.0), (16, 16.0)]
-    label, values = plot.by_task(report)
-    assert (label, values[0], len(values[2][1])) == ("seconds per task", ("one", [7299.0]), 16)
-
-
-def test_plot_needs_a_known_suffix_and_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"speed\.pdf is neither an \.svg nor a \.png file"):
-        plot.require(Path("speed.pdf"))
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(TfctlError, match="--plot needs matplotlib") as raised:
-        plot.require(Path("speed.svg"))
-    assert raised.value.remedy == (
-        "run uv tool install '.[report]' in a checkout of tfctl, or uv tool install 'FILE.whl[report]' with its wheel"
-    )
