@@ -71,7 +71,7 @@ def test_host_is_shown_as_silent_while_it_does_not_answer_and_the_others_as_read
         expect(page.locator(".detail")).to_contain_text("node2")
         file = module_hosts.file("meanwhile", "command: [sleep, '600']\nroles: {worker: 1}\n")
         assert module_hosts.with_inventory(module_hosts.without("node2"), "start", file).code == 0
-        expect(page.get_by_role("link", name="meanwhile")).to_be_visible(timeout=120_000)
+        expect(page.get_by_role("link", name="meanwhile")).to_be_visible(timeout=20_000)
         relay.frozen = False
         expect(page.locator(".host.ready")).to_have_count(3, timeout=60_000)
         expect(page.locator(".facts")).to_contain_text("3 of 3")

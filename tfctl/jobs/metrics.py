@@ -1,11 +1,11 @@
-"""What `tfctl metrics` reports: all jobs and all hosts, each host asked once, and within a limit of time."""
+"""All jobs and all hosts, each host asked once, and within a limit of time: for `tfctl metrics` and the page."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tfctl.errors import TfctlError, Unreachable
@@ -26,25 +26,30 @@ LIMIT_S = 8.0
 @dataclass(frozen=True)
 class Scrape:
     """``hosts``: each host of the inventory, and what it has answered or None. ``errors``: what has failed. ``time``:
-    when it began, in epoch seconds; ``seconds``: how long it has taken."""
+    when it began, in epoch seconds; ``seconds``: how long it has taken. ``silent``: the hosts that have not answered,
+    with their last errors, or None as long as there may still be an answer."""
 
     jobs: Sequence[JobState | PastJob]
     hosts: Sequence[tuple[Host, wire.Node | None]]
     errors: Sequence[TfctlError] = ()
     time: float = 0.0
     seconds: float = 0.0
+    silent: Mapping[str, TfctlError | None] = field(default_factory=dict)
 
 
 class Scraper:
     """Asks the hosts of a fleet again and again. Thread-safe.
 
     ``limit``: how long (s) to wait for hosts; without one, as long as other commands do. A host that has not answered
-    by then counts as silent, and is not asked again before its answer or an error has arrived.
+    by then counts as silent, and is not asked again before its answer or an error has arrived. ``nodes_every``: how
+    old (s) an answer about a host itself, its GPUs and disks, may be.
     """
 
-    def __init__(self, fleet: Fleet, limit: float | None = None) -> None:
-        self._fleet, self._limit = fleet, limit
+    def __init__(self, fleet: Fleet, limit: float | None = None, nodes_every: float = 0.0) -> None:
+        self._fleet, self._limit, self._nodes_every = fleet, limit, nodes_every
         self._asked: set[str] = set()  # hosts
+        self._failed: dict[str, TfctlError] = {}  # why hosts have not answered when they were asked last
+        self._nodes: dict[str, tuple[float, wire.Node]] = {}  # with the time of the answer (time.monotonic)
         self._scraping = threading.Lock()
         self._last: tuple[float, Scrape] | None = None
 
@@ -68,7 +73,8 @@ class Scraper:
             jobs = show.merged(self._fleet, shown)
         except TfctlError as error:  # no host has answered the second question
             errors.append(error)
-        return Scrape(jobs, nodes, errors, now, time.monotonic() - began)
+        silent = {name: self._failed.get(name) for name, outcome in outcomes.items() if outcome.error is not None}
+        return Scrape(jobs, nodes, errors, now, time.monotonic() - began, silent)
 
     def _ask_all(self) -> dict[str, HostOutcome[tuple[wire.Shown, wire.Node]]]:
         """Return the outcome of every host."""
@@ -78,8 +84,13 @@ class Scraper:
         over = threading.Event()
 
         def done(outcome: HostOutcome[tuple[wire.Shown, wire.Node]]) -> None:
-            self._asked.discard(outcome.host.name)
-            outcomes[outcome.host.name] = outcome
+            name = outcome.host.name
+            if outcome.error is None:
+                self._failed.pop(name, None)
+            else:
+                self._failed[name] = outcome.error
+            self._asked.discard(name)
+            outcomes[name] = outcome
             if len(outcomes) == len(hosts):
                 over.set()
 
@@ -94,8 +105,13 @@ class Scraper:
         return {**late, **outcomes}
 
     def _ask(self, connection: Connection) -> tuple[wire.Shown, wire.Node]:
+        name = connection.host.name
         shown = show.ask_host(self._fleet, connection, show.OVERVIEW, wire.Shown)
-        return shown, show.ask_host(self._fleet, connection, wire.NodesRequest(brief=True), wire.Node)
+        asked, node = self._nodes.get(name, (0.0, None))
+        if node is None or time.monotonic() - asked >= self._nodes_every:
+            node = show.ask_host(self._fleet, connection, wire.NodesRequest(brief=True), wire.Node)
+            self._nodes[name] = time.monotonic(), node
+        return shown, node
 
 
 def _late(host: Host) -> Unreachable:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from tfctl.errors import TfctlError, Unreachable
-from tfctl.jobs import show
+from tfctl.jobs.metrics import Scrape, Scraper
 from tfctl.jobs.state import JobState
 from tfctl.node import names, wire
-from tfctl.remote.session import ask_node
 from tfctl.ui.board import Board
 from tfctl.ui.objects import BriefJob, GpuUse, ProblemObject, brief_job, gpus, problems
 from tfctl.wording import plain
@@ -19,13 +16,10 @@ from tfctl.wording import plain
 if TYPE_CHECKING:
     from tfctl.jobs.past import PastJob
     from tfctl.model.host import Host
-    from tfctl.remote.fleet import Fleet, HostOutcome
-    from tfctl.remote.transport import Connection
+    from tfctl.remote.fleet import Fleet
 
-#: How often (s) to ask the hosts for their jobs, and for what they have: nvidia-smi may take a second for that.
+#: How often (s) to ask the hosts for their jobs, and for what they have: nvidia-smi may take a second.
 _JOBS_S, _NODES_S = 3.0, 15.0
-#: How often (s) the page gets what is known.
-_PACE_S = 0.5
 #: How long (s) a host may take to answer before it is shown as silent.
 _SILENT_S = 5.0
 #: How many jobs that are over are sent.
@@ -79,77 +73,41 @@ class Cluster:
     def __init__(self, fleet: Fleet) -> None:
         self.board = Board(self._work)
         self._fleet = fleet
+        self._scraper = Scraper(fleet, _SILENT_S, _NODES_S)
+        #: The last answer of each host.
         self._nodes: dict[str, wire.Node] = {}
-        self._errors: dict[str, TfctlError] = {}
-        #: When a host was asked that has not answered yet (time.monotonic).
-        self._asked: dict[str, float] = {}
-        self._jobs: list[JobState | PastJob] | None = None
-        self._job_errors: list[TfctlError] = []
-        self._lock = threading.Lock()
 
     def _work(self, board: Board) -> None:
-        nodes_due = 0.0
-        threading.Thread(target=self._ask_jobs, args=(board,), daemon=True).start()
+        board.put(self._object(None))
         while board.wanted:
-            if time.monotonic() >= nodes_due:
-                self._ask_nodes()
-                nodes_due = time.monotonic() + _NODES_S
-            board.put(self._object())
-            board.pause(_PACE_S)
-
-    def _ask_jobs(self, board: Board) -> None:
-        while board.wanted:
-            began = time.monotonic()
-            try:
-                self._jobs, self._job_errors = show.overview(self._fleet)
-            except TfctlError as error:
-                self._job_errors = [error]
+            found = self._scraper.scrape()
+            self._nodes.update((host.name, node) for host, node in found.hosts if node)
+            board.put(self._object(found))
             # With many hosts, an answer takes long: ask in a fifth of the time at most.
-            board.pause(max(_JOBS_S, 4 * (time.monotonic() - began)))
+            board.pause(max(_JOBS_S, 4 * found.seconds) if not found.silent else _JOBS_S)
 
-    def _ask_nodes(self) -> None:
-        with self._lock:
-            hosts = [host for host in self._fleet.hosts if host.name not in self._asked]
-            self._asked.update((host.name, time.monotonic()) for host in hosts)
-
-        def ask(connection: Connection) -> wire.Node:
-            return ask_node(connection, wire.NodesRequest(), wire.Node, wire.SILENCE_S)
-
-        def done(outcome: HostOutcome[wire.Node]) -> None:
-            name = outcome.host.name
-            with self._lock:
-                self._asked.pop(name, None)
-                self._errors.pop(name, None)
-                if outcome.error is not None:
-                    self._errors[name] = outcome.error
-                else:
-                    self._nodes[name] = outcome.get()
-
-        self._fleet.begin(ask, done, hosts)
-
-    def _object(self) -> ClusterObject:
-        jobs = self._jobs
-        owners = _owners(jobs or ())
-        with self._lock:
-            hosts = [self._host(host, owners) for host in self._fleet.hosts]
-        shown = [each for each in jobs or () if not each.ended]
-        shown += [each for each in jobs or () if each.ended][:_PAST]
-        silent = set(self._errors)
-        errors = [error for error in self._job_errors if not set(error.hosts) <= silent or not error.hosts]
+    def _object(self, found: Scrape | None) -> ClusterObject:
+        jobs = found.jobs if found else ()
+        owners = _owners(jobs)
+        shown = [each for each in jobs if not each.ended]
+        shown += [each for each in jobs if each.ended][:_PAST]
+        silent = found.silent if found else {}
+        errors = (
+            [error for error in found.errors if not error.hosts or not silent.keys() >= set(error.hosts)]
+            if found
+            else []
+        )
         return {
-            "hosts": hosts,
-            "jobs": None if jobs is None else [brief_job(each) for each in shown],
+            "hosts": [self._host(host, owners, found) for host in self._fleet.hosts],
+            "jobs": [brief_job(each) for each in shown] if found else None,
             "errors": problems(errors),
         }
 
-    def _host(self, host: Host, owners: Mapping[tuple[str, str], tuple[str, str, GpuUse]]) -> HostObject:
-        node, error = self._nodes.get(host.name), self._errors.get(host.name)
-        since = self._asked.get(host.name)
-        state = "ready" if node else "asking"
-        if error is not None:
-            state = "unreachable" if isinstance(error, Unreachable) else "unfit"
-        elif since is not None and time.monotonic() - since > _SILENT_S:
-            state = "silent"
+    def _host(
+        self, host: Host, owners: Mapping[tuple[str, str], tuple[str, str, GpuUse]], found: Scrape | None
+    ) -> HostObject:
+        node = self._nodes.get(host.name)
+        state, error = _state(host.name, found)
         return {
             "name": host.name,
             "state": state,
@@ -167,6 +125,17 @@ class Cluster:
                 for task in (node.tasks if node else ())
             ],
         }
+
+
+def _state(host: str, found: Scrape | None) -> tuple[str, TfctlError | None]:
+    if found is None:
+        return "asking", None
+    if host not in found.silent:
+        return "ready", None
+    error = found.silent[host]
+    if error is None:
+        return "silent", None
+    return "unreachable" if isinstance(error, Unreachable) else "unfit", error
 
 
 def _owners(jobs: Sequence[JobState | PastJob]) -> dict[tuple[str, str], tuple[str, str, GpuUse]]:
