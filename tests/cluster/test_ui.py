@@ -6,17 +6,21 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
-from node_tree import free_port
+from node_tree import free_port, wait_until
 
 from tests.cluster.hosts import STAY, Client, Hosts
+from tests.cluster.test_exec import left
+from tests.cluster.test_forward import TENSORBOARD, with_stack
 from tests.cluster.test_top import put, worker
 from tfctl.node import wire
+
+__all__ = ["with_stack"]
 
 Query = dict[str, str | int | float]
 #: The text of a host, which is data wherever it is shown.
@@ -245,3 +249,34 @@ def test_a_job_that_is_not_there_is_not_found(hosts: Hosts, name: str) -> None:
     with serving(hosts) as (_, tab):
         path = f"/api/events/{name.replace(' ', '%20')}"
         assert tab.get(path).status_code in (404, 400)
+
+
+def test_the_report_of_a_job_is_that_of_the_command_line(ended: Hosts) -> None:
+    with serving(ended) as (_, tab):
+        found = tab.data("/api/report/digits")
+        assert found["errors"] == []
+        [run] = found["report"]["runs"]
+        assert (run["job"], run["devices"], [task["state"] for task in run["tasks"]][1]) == ("digits", 2, "failed")
+        told = json.loads(ended.ok("report", "digits", "-o", "json"))
+        assert found["report"].keys() == told.keys() and run.keys() == told["runs"][0].keys()
+
+
+def test_tensorboard_is_started_once_and_ends_with_the_page(hosts: Hosts, with_stack: Callable[[str], None]) -> None:
+    with_stack(TENSORBOARD)
+    with serving(hosts) as (client, tab):
+        port = tab.data("/api/tensorboard/curves")["port"]
+        assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 200
+        assert tab.data("/api/tensorboard/curves")["port"] == port
+        client.process.send_signal(signal.SIGINT)
+        client.done()
+    wait_until(lambda: left(hosts) == [], lambda: str(left(hosts)), timeout=20)
+
+
+def test_tensorboard_says_why_it_cannot_be_started(ended: Hosts, with_stack: Callable[[str], None]) -> None:
+    with serving(ended) as (_, tab):
+        answer = tab.get("/api/tensorboard/digits")
+        assert (answer.status_code, "has no stack" in answer.json()["error"]["message"]) == (404, True)
+        with_stack("#!/bin/sh\necho no directory\nexit 1\n")
+        for _ in range(2):  # it is tried again
+            answer = tab.get("/api/tensorboard/curves")
+            assert "has ended: no directory" in answer.json()["error"]["message"], answer.text

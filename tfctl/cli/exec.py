@@ -19,7 +19,6 @@ from typer.core import TyperCommand
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, say, say_error
-from tfctl.cli.lines import Splitter
 from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import open_task
 from tfctl.errors import TfctlError, UsageError
@@ -150,6 +149,8 @@ class _Lines:
     """Passes on what several commands write, line by line."""
 
     def __init__(self) -> None:
+        from tfctl.jobs.exec import Splitter
+
         self._splitters: defaultdict[tuple[TaskState, int], Splitter] = defaultdict(Splitter)
 
     def __call__(self, task: TaskState, stream: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Lines from tasks' logs, and the gaps among them, as they are printed. Lines of commands, which arrive in pieces."""
+"""Lines from tasks' logs, and the gaps among them, as they are printed."""
 
 from __future__ import annotations
 
@@ -60,29 +60,6 @@ class Printer:
         prefix = text.coloured(f"{name} │", self._colours.get(line.role, ""))
         when = f"{rfc3339_ms(line.time)} " if self._timestamps else ""
         return "".join(f"{when}{prefix} {text}\n" for text in printed(line.text))
-
-
-class Splitter:
-    """Puts the pieces of one stream together to lines."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def add(self, data: bytes) -> list[str]:
-        """Return the lines that end within this piece, without their newlines."""
-        first, *others = data.split(b"\n")
-        self._pieces.append(first)
-        lines = []
-        for piece in others:
-            lines.append(self.rest())
-            self._pieces.append(piece)
-        return lines
-
-    def rest(self) -> str:
-        """Return the beginning of a line that has not ended, and forget it."""
-        line = b"".join(self._pieces).decode(errors="replace")
-        self._pieces.clear()
-        return line
 
 
 def _object(time: float, role: str, index: int, host: str, stream: str, line: str) -> LineObject:

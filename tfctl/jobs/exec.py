@@ -18,6 +18,29 @@ Take = Callable[[TaskState, int, bytes], object]
 _END_S = 6.0
 
 
+class Splitter:
+    """Puts the pieces of one stream together to lines."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def add(self, data: bytes) -> list[str]:
+        """Return the lines that end within this piece, without their newlines."""
+        first, *others = data.split(b"\n")
+        self._pieces.append(first)
+        lines = []
+        for piece in others:
+            lines.append(self.rest())
+            self._pieces.append(piece)
+        return lines
+
+    def rest(self) -> str:
+        """Return the beginning of a line that has not ended, and forget it."""
+        line = b"".join(self._pieces).decode(errors="replace")
+        self._pieces.clear()
+        return line
+
+
 def execute(
     fleet: Fleet,
     state: JobState,

@@ -22,6 +22,7 @@ from tfctl.ui import lines
 from tfctl.ui.cluster import Cluster
 from tfctl.ui.job import Jobs, WatchedJob, events_of, files_of, series_of
 from tfctl.ui.objects import problems
+from tfctl.ui.report import TensorBoards, figures_of
 from tfctl.ui.streams import Pipe, stream
 from tfctl.wording import plain
 
@@ -38,7 +39,7 @@ _MOST = 5000
 
 def application(fleet: Fleet, job: str | None) -> Starlette:
     """Return the page about the hosts of ``fleet``. ``job``: the one that it shows first."""
-    cluster, jobs = Cluster(fleet), Jobs(fleet)
+    cluster, jobs, boards = Cluster(fleet), Jobs(fleet), TensorBoards()
 
     async def home(_: Request) -> Response:
         return RedirectResponse(f"/job/{job}" if job else "/cluster", 303)
@@ -64,6 +65,8 @@ def application(fleet: Fleet, job: str | None) -> Starlette:
         Route("/api/events/{job}", _data(jobs, lambda found, _: events_of(*found.open()))),
         Route("/api/files/{job}", _data(jobs, lambda found, _: files_of(*found.open()))),
         Route("/api/series/{job}", _data(jobs, _series)),
+        Route("/api/report/{job}", _data(jobs, lambda found, _: figures_of(*found.open()))),
+        Route("/api/tensorboard/{job}", _data(jobs, lambda found, _: {"port": boards.port(*found.open())})),
     ]
     return Starlette(routes=routes, exception_handlers={TfctlError: _failed})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from tfctl import __version__
 from tfctl.errors import TfctlError
@@ -16,7 +16,7 @@ from tfctl.jobs.wait import Silence, changes
 from tfctl.node import names, wire
 from tfctl.remote.session import open_session
 from tfctl.ui.board import Board
-from tfctl.ui.objects import ProblemObject, problems, whole_job
+from tfctl.ui.objects import ProblemObject, plain_values, problems, whole_job
 from tfctl.wording import plain, plain_lines
 
 if TYPE_CHECKING:
@@ -157,21 +157,11 @@ def files_of(fleet: Fleet, state: JobState) -> FilesObject:
             found[names.task(*task.name)] = {"unit": plain_lines(task.unit), "tf_config": tf_config}
     record = state.record
     return {
-        "record": _plain_values(wire.encode(record)),
+        "record": plain_values(wire.encode(record)),
         "tasks": dict(sorted(found.items())),
         "versions": {"tfctl": __version__, "stack": plain(record.stack), "strategy": plain(record.strategy)},
         "errors": problems(outcome.error for outcome in outcomes if outcome.error is not None),
     }
-
-
-def _plain_values(value: Any) -> object:
-    if isinstance(value, str):
-        return plain(value)
-    if isinstance(value, list):
-        return [_plain_values(each) for each in value]
-    if isinstance(value, dict):
-        return {plain(str(name)): _plain_values(each) for name, each in value.items()}
-    return value
 
 
 Curve = list[float | None]

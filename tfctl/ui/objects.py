@@ -5,7 +5,7 @@ Sentences are passed through `plain`, so that text of a host looks the same here
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tfctl.node import judge
 from tfctl.node.wire import GpuSample
@@ -180,3 +180,14 @@ def gpus(task: TaskState) -> list[GpuUse]:
         }
         for uuid, read in zip(task.record.gpus, padded, strict=False)
     ]
+
+
+def plain_values(value: Any) -> object:
+    """Return a value of JSON whose texts are those of `plain`."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, list):
+        return [plain_values(each) for each in value]
+    if isinstance(value, dict):
+        return {plain(str(name)): plain_values(each) for name, each in value.items()}
+    return value

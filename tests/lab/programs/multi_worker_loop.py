@@ -22,7 +22,7 @@ images, labels = shuffle(*load_digits(return_X_y=True), random_state=0)
 images = (images / 16).astype("float32")
 files = [output / f"part-{number}" for number in range(2 * strategy.num_replicas_in_sync)]
 if is_chief:
-    rows = [np.float32([*x, y]).tobytes() for x, y in zip(images[:1400], labels[:1400])]
+    rows = [np.array([*x, y], np.float32).tobytes() for x, y in zip(images[:1400], labels[:1400])]
     for number, file in enumerate(files):
         with tf.io.TFRecordWriter(f"{file}.new") as writer:
             for row in rows[number :: len(files)]:

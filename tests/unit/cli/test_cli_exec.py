@@ -9,7 +9,7 @@ from records import make_state
 
 from tests.unit.cli.terminal import Terminal
 from tfctl.cli.exec import _Raw
-from tfctl.cli.lines import Splitter
+from tfctl.jobs.exec import Splitter
 
 
 def test_characters_and_ends_of_lines_stay_whole_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import { byTask, bytes, el, empty, figure, hue, mib, problem, query, when } from "./dom.js";
 import { Chart } from "./chart.js";
 import { picker } from "./picker.js";
+import { report } from "./report.js";
 import { fetched } from "./stream.js";
 
 const AGAIN = 10000;
@@ -24,11 +25,12 @@ export function curves(main, job, followJob) {
   const cursorTime = el("output", { class: "cursor-time" });
   const errors = el("div");
   const charts = el("div", { class: "charts" });
+  const figures = report(job);
   const made = new Map();
   let series = null;
   let events = [];
   let state = null;
-  main.replaceChildren(el("div", { class: "tools", role: "toolbar", "aria-label": "Tools" }, tasks.element, spans, cursorTime), errors, charts);
+  main.replaceChildren(el("div", { class: "tools", role: "toolbar", "aria-label": "Tools" }, tasks.element, spans, cursorTime), errors, charts, figures.element);
   charts.append(empty("Reading the samples of the hosts …"));
   for (const [label, seconds] of SPANS) {
     spans.append(el("button", { type: "button", "aria-pressed": String(Number(query.get("span") ?? 0) === seconds), onclick(event) {
@@ -44,9 +46,11 @@ export function curves(main, job, followJob) {
       return;
     }
     const first = !state || state.attempt !== value.attempt;
+    const changed = first || state.state !== value.state;
     state = value;
     tasks.set(value.rows);
     if (first) update();
+    if (changed) figures.update();
   });
   setInterval(() => state && !state.over && update(), AGAIN);
   let width = 0;
@@ -94,9 +98,9 @@ export function curves(main, job, followJob) {
     const names = Object.keys(series.curves).filter((name) => series.curves[name].t.length);
     const hosts = new Set(state.rows.filter((row) => !chosen.length || chosen.includes(row.task)).map((row) => row.host));
     const wanted = (name) => (name.includes("/") ? !chosen.length || chosen.includes(name) : hosts.has(name));
-    const figures = new Set(names.flatMap((name) => Object.keys(series.curves[name])));
-    const own = [...figures].filter((each) => each.startsWith(".")).sort((one, other) => (other === ".loss") - (one === ".loss") || one.localeCompare(other));
-    const order = [...own.map((each) => [each, each.slice(1), figure]), ...KNOWN.filter(([key]) => figures.has(key))];
+    const known = new Set(names.flatMap((name) => Object.keys(series.curves[name])));
+    const own = [...known].filter((each) => each.startsWith(".")).sort((one, other) => (other === ".loss") - (one === ".loss") || one.localeCompare(other));
+    const order = [...own.map((each) => [each, each.slice(1), figure]), ...KNOWN.filter(([key]) => known.has(key))];
     if (!order.length) {
       made.clear();
       charts.replaceChildren(empty(state.over ? "No samples of this job are kept." : "The first samples come some ten seconds after the start. "
