@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import TRAIN
-from tests.browser.pages import Site, run, serving
+from tests.browser.pages import Site, Watched, run, serving
 from tests.cluster.hosts import Hosts
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -73,3 +73,19 @@ def test_curves_say_what_fills_them_when_there_are_no_samples(page: Page, module
         expect(page.locator(".charts .empty code")).to_have_text("tfctl logs -f bare")
         module_hosts.ok("stop", "bare")
         expect(page.locator("#subject .badge")).to_have_text("stopped")
+
+
+def test_report_shows_a_row_per_task_and_says_why_there_is_no_tensorboard(
+    page: Page, console: Watched, site: Site
+) -> None:
+    site.open(page, "curves/broken")
+    table = page.get_by_role("table", name="Figures of each task")
+    expect(table.get_by_role("row")).to_have_count(4)
+    expect(table.get_by_role("row").nth(1)).to_contain_text("chief/0")
+    expect(table.get_by_role("row").nth(1)).to_contain_text("failed")
+    expect(table.get_by_role("img").first).to_have_attribute("aria-label", re.compile(r"^not measured \d"))
+    expect(page.locator(".report .facts")).to_contain_text("3 devices")
+    page.get_by_role("button", name="TensorBoard").click()
+    expect(page.locator(".report .problem")).to_contain_text("broken has no stack, and so no TensorBoard")
+    expect(page.get_by_role("button", name="TensorBoard")).to_be_enabled()
+    console.forgive("status of 404")

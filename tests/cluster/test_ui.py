@@ -251,6 +251,20 @@ def test_a_job_that_is_not_there_is_not_found(hosts: Hosts, name: str) -> None:
         assert tab.get(path).status_code in (404, 400)
 
 
+def test_the_first_match_is_sent_even_if_another_host_has_many(hosts: Hosts) -> None:
+    script = (
+        "command: [sh, -c, '[ {index} = 1 ] && echo match early; sleep 1; [ {index} = 1 ] || /usr/bin/seq -f match%g 9000']\n"
+    )
+    hosts.ok("start", hosts.file("many", script + "roles: {worker: 3}\n"), "--wait")
+    with serving(hosts) as (_, tab):
+        found = tab.until_end("/stream/search/many", {"q": "match"})
+    end = found["end"][0]
+    assert (end["total"], end["counts"]["worker/1"]) == (18001, 1)
+    lines = lines_of(found)
+    assert 5000 <= len(lines) == end["shown"] < 10000
+    assert {("worker/0", "match1"), ("worker/1", "match early"), ("worker/2", "match1")} <= set(lines)
+
+
 def test_the_report_of_a_job_is_that_of_the_command_line(ended: Hosts) -> None:
     with serving(ended) as (_, tab):
         found = tab.data("/api/report/digits")

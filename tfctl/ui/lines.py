@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Lines in a message, and characters of a line that the page gets. A download has the whole line.
 _BATCH, _LONGEST = 2000, 16384
-#: Matches of a search that the page gets. All are counted.
+#: Matches of a search that the page gets, beside the first of each host: in these is the first of all. All are counted.
 _MATCHES = 5000
 #: Streams that may be open at once, because sshd accepts ten sessions on a connection; how long (s) to wait for one.
 _STREAMS, _TURN_S = 5, 3.0
@@ -107,12 +107,15 @@ def search(
     """Send the lines that match as hosts find them, the number of matches by task, and when each host is done."""
     lock, left = threading.Lock(), threading.Semaphore(0)
     counts: Counter[str] = Counter()
+    shown: Counter[str] = Counter()  # by host
 
     def found(items: Sequence[Item]) -> None:
         lines = [each for each in items if isinstance(each, Line)]
         with lock, suppress(Gone):
-            room = max(0, _MATCHES - counts.total())
+            host = lines[0].host if lines else ""
+            room = max(_MATCHES - shown.total(), _MATCHES // len(state.hosts) - shown[host], 0)
             counts.update(names.task(each.role, each.index) for each in lines)
+            shown[host] += len(lines[:room])
             _send(pipe, lines[:room])
             pipe.send("counts", counts)
 
@@ -129,7 +132,7 @@ def search(
             while not left.acquire(timeout=1.0):
                 if pipe.over.is_set():
                     return
-    pipe.send("end", {"counts": counts, "total": counts.total(), "shown": min(counts.total(), _MATCHES)})
+    pipe.send("end", {"counts": counts, "total": counts.total(), "shown": shown.total()})
 
 
 def download(fleet: Fleet, state: JobState, tasks: tuple[TaskName, ...] | None, pipe: Pipe) -> None:

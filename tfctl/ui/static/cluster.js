@@ -39,6 +39,7 @@ export function cluster(main) {
     const word = filter.value.trim().toLowerCase();
     const shown = word ? hosts.filter((host) => words(host).includes(word)) : hosts;
     grid.classList.toggle("dense", hosts.length > MANY);
+    legend.hidden = !hosts.some((host) => host.gpus.length);
     grid.classList.toggle("single", hosts.every((host) => host.gpus.length < 2));
     const made = shown.map((host) => {
       if (!cells.has(host.name)) cells.set(host.name, el("li"));
@@ -89,7 +90,8 @@ function summary({ hosts, jobs }) {
 function jobTable(jobs) {
   if (!jobs) return empty("Asking the hosts for their jobs …");
   if (!jobs.length) return empty("No job has run on these hosts yet. Start one: ", "tfctl start job.yaml");
-  const row = (job, reasons) => el("tr", {},
+  const reasons = jobs.some((job) => job.reason);
+  const row = (job) => el("tr", {},
     el("th", { scope: "row" }, el("a", { href: `/job/${job.job}`, "data-row": "" }, job.job)),
     el("td", {}, badge(job.state), job.left ? ` ${counted(job.left, "task")} alive` : ""),
     el("td", { class: "progress-cell" }, bar(job.progress)),
@@ -99,10 +101,10 @@ function jobTable(jobs) {
     el("td", { class: "number wide" }, lasted(job)),
     reasons ? el("td", { class: "reason", title: job.reason }, job.reason) : null);
   const heads = ["Job", "State", "Progress", "Tasks", "Hosts", "Started", "Lasted"];
-  const table = (title, some, reasons = some.some((job) => job.reason)) => el("table", { class: "jobs" }, el("caption", { class: "unseen", text: title }),
+  const table = (title, some) => el("table", { class: "jobs" }, el("caption", { class: "unseen", text: title }),
     el("thead", {}, el("tr", {}, ...[...heads, ...(reasons ? ["Reason"] : [])].map((head, at) =>
       el("th", { scope: "col", class: [3, 4, 6].includes(at) ? "number wide" : at === 5 ? "number" : "" }, head)))),
-    el("tbody", {}, ...some.map((job) => row(job, reasons))));
+    el("tbody", {}, ...some.map(row)));
   const over = (job) => hasEnded(job) && !job.left;
   const going = jobs.filter((job) => !over(job));
   const past = jobs.filter(over);

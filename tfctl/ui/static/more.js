@@ -14,12 +14,14 @@ export function more(main, job, followJob) {
       el("a", { href: `/more/${path}?tab=${key}`, "aria-current": key === tab ? "page" : null, "data-row": "" }, label))),
     body);
   let key = "";
+  let attempt = 0;
   followJob((state) => {
     if (state.error) {
       body.replaceChildren(problem({ message: state.error, remedy: state.remedy }));
       return;
     }
     const now = JSON.stringify([state.attempt, state.state, state.rows.map((row) => [row.state, row.restarts])]);
+    attempt = state.attempt;
     if (now !== key) show();
     key = now;
   });
@@ -40,7 +42,7 @@ export function more(main, job, followJob) {
         el("thead", {}, el("tr", {}, ...["Time", "Attempt", "Task", "Host", "Event", "How"].map((head, at) => el("th", { scope: "col", class: ["", "number wide", "", "wide"][at] }, head)))),
         el("tbody", {}, ...[...events].reverse().map((event) => el("tr", {},
           el("td", { class: "number", title: whole(event.time) }, when(event.time)), el("td", { class: "number wide" }, String(event.attempt)),
-          el("td", {}, event.task ? el("a", { href: `/logs/${path}?t=${event.time}&task=${event.task}`, "data-row": "" }, event.task) : ""),
+          el("td", {}, event.task && event.attempt === attempt ? el("a", { href: `/logs/${path}?t=${event.time}&task=${event.task}`, "data-row": "" }, event.task) : event.task),
           el("td", { class: "wide" }, event.host), el("td", {}, badge(event.event)), el("td", { class: "reason" }, event.how)))))
         : empty("Nothing has happened to this job yet."),
     ]);

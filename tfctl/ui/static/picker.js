@@ -33,7 +33,7 @@ export function picker(changed) {
 
   function draw() {
     const names = [...wanted];
-    summary.textContent = !names.length ? `All ${counted(rows.length, "task")}` : names.length <= 2 ? names.join(", ") : counted(names.length, "task");
+    summary.textContent = !names.length ? (rows.length === 1 ? rows[0].task : `All ${counted(rows.length, "task")}`) : names.length <= 2 ? names.join(", ") : counted(names.length, "task");
     const roles = [...new Set(rows.map((row) => row.task.split("/")[0]))];
     const isAll = !names.length;
     body.replaceChildren(
