@@ -56,9 +56,9 @@ class Options(NamedTuple):
     json: bool
 
 
-def main(words: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, print the results on stdout and return an exit code: 1 if something could not be measured."""
-    options = parse(words)
+    options = parse(given)
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell ignores SIGINT in what it starts in the background
         signal.signal(number, signal.default_int_handler)
     try:
@@ -70,7 +70,7 @@ def main(words: Sequence[str]) -> int:
     return int(any(one.error for one in found.commands) or any(one.error for one in found.follows))
 
 
-def parse(words: Sequence[str]) -> Options:
+def parse(given: Sequence[str]) -> Options:
     """Parse the command line; exit with code 2 if it is wrong."""
     parser = argparse.ArgumentParser(
         prog="bench scale",
@@ -99,7 +99,7 @@ def parse(words: Sequence[str]) -> Options:
     add("--processes", "N", _positive(int), processes, f"processes of the servers; default: {processes}")
     add("--limit", "N", _positive(float), 300.0, "the longest time (s) of a command; default: 300")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
-    found = parser.parse_args(words)
+    found = parser.parse_args(given)
     return Options(
         found.hosts, found.verbs, found.peers, found.runs, found.rate, found.seconds, found.processes, found.limit,
         found.output == "json",
@@ -115,7 +115,7 @@ def measured(options: Options) -> Results:
             place = Path(folder, str(hosts))
             place.mkdir()
             with Rig(place, hosts, options.processes, options.rate) as rig:
-                bench = _Bench(rig, options, _environment(place))
+                bench = _Bench(rig, options, bench_environment(place))
                 bench.warm_up()
                 for verb in options.verbs:
                     if verb == "logs":
@@ -132,8 +132,7 @@ class _Bench:
 
     def __init__(self, rig: Rig, options: Options, env: dict[str, str]) -> None:
         self._rig, self._options, self._env = rig, options, env
-        self._job = rig.folder / "job.yaml"
-        self._job.write_text(_JOB)
+        self._job = job_file(rig)
         #: Whether the job runs.
         self._running = False
 
@@ -193,8 +192,20 @@ class _Bench:
             "start": [str(self._job)], "render": [str(self._job)], "status": ["scale"], "logs": ["scale", "-f"],
             "stop": ["scale"], "preflight": ["--stack", "tf2.15"],
         }  # fmt: skip
-        inventory = [str(self._rig.inventory)] if verb == "preflight" else ["-i", str(self._rig.inventory)]
-        return [str(_BIN / "tfctl"), verb, *more.get(verb, []), *inventory]
+        return words(self._rig, verb, *more.get(verb, []))
+
+
+def words(rig: Rig, verb: str, *more: str) -> list[str]:
+    """Return the words of a command of tfctl about the hosts of a rig."""
+    inventory = [str(rig.inventory)] if verb == "preflight" else ["-i", str(rig.inventory)]
+    return [str(_BIN / "tfctl"), verb, *more, *inventory]
+
+
+def job_file(rig: Rig) -> Path:
+    """Write the job file, and return where."""
+    path = rig.folder / "job.yaml"
+    path.write_text(_JOB)
+    return path
 
 
 def _installed(peers: Sequence[str], folder: Path, missing: dict[str, str]) -> dict[str, Path]:
@@ -211,7 +222,7 @@ def _installed(peers: Sequence[str], folder: Path, missing: dict[str, str]) -> d
     return found
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def bench_environment(folder: Path) -> dict[str, str]:
     """Return the environment of the clients: without the user's settings. What they write is written to ``folder``."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "LC_ALL", "TFCTL_SSH")}
     config = folder / "ansible.cfg"
