@@ -128,15 +128,15 @@ class ServerSession(asyncssh.SSHServerSession[bytes]):
 
     def exec_requested(self, command: str) -> bool:
         if command.endswith(names.PROGRAM):
-            self._session = FakeSession(self._host, self._channel.write, self._channel.exit)
+            self._session = FakeSession(self._host, self._channel.write, self._exit)
         self._mark = mark_of(command)
         return True
 
     def session_started(self) -> None:
         if self._mark:
-            self._inspection = Inspection(self._host.name, self._mark, self._channel.write, self._channel.exit)
+            self._inspection = Inspection(self._host.name, self._mark, self._channel.write, self._exit)
         elif self._session is None:
-            self._channel.exit(0)
+            self._exit(0)
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:  # noqa: ARG002
         if self._session is not None:
@@ -154,6 +154,11 @@ class ServerSession(asyncssh.SSHServerSession[bytes]):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._session is not None:
             self._session.close()
+
+    def _exit(self, status: int) -> None:
+        """End the output before the command, as sshd does: a client waits for a moment if it misses that."""
+        self._channel.write_eof()
+        self._channel.exit(status)
 
     def pause_writing(self) -> None:
         if self._session is not None:

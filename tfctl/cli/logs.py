@@ -62,7 +62,7 @@ def logs(
     with open_task(words or [], job, inventory) as opened:
         fleet, state, wanted = opened.fleet, opened.state, opened.task
         tasks = None if wanted is None else tuple(task.name for task in select(state, *wanted))
-        query = Query(tasks, *times, tail, pattern)
+        query = Query(tasks, *times, tail, grep=pattern)
         printer = Printer(state, timestamps, output is OutputFormat.json)
         if follow and not state.over:
             return _follow(fleet, state, query, printer)

@@ -67,6 +67,7 @@ Item = Line | Gap
 class Query:
     """Which lines to read: of ``tasks`` (None: all), between two times (epoch s), the last ``tail`` over all hosts.
 
+    ``share``: instead, about so many of the last lines of each host, from the time on since which no host has more.
     ``patience``: how long (s) each journald may take to write what its tasks have printed; None: a minute. ``silence``:
     how long (s) a host may then send nothing until the last line, unless lines are followed: a damaged disk may never
     deliver it.
@@ -76,6 +77,7 @@ class Query:
     since: float | None = None
     until: float | None = None
     tail: int | None = None
+    share: int | None = None
     grep: re.Pattern[str] | None = None
     patience: float | None = None
     silence: float = 60.0
@@ -96,7 +98,8 @@ class HostJournal:
         self._window = window(hosts)
         self._query = replace(query, since=_later(query.since, ahead), until=_later(query.until, ahead))
         # With grep, the host cannot count matching lines. A line may consist of several entries.
-        self._tail = None if query.tail is None or query.grep else query.tail + _SPARE
+        last = query.tail if query.share is None else query.share
+        self._tail = None if last is None or query.grep else last + _SPARE
         self._cursor: str | None = None
         #: By how many seconds the host's clock was ahead when following began, as `clocks.offset`; None if unknown.
         self.clock_offset: float | None = None

@@ -68,7 +68,7 @@ def read(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> Iterator[It
     the lines of the others are still yielded."""
     sources = _sources(fleet, state, query)
     _report_absent(fleet, state, query, fail)
-    return _merged(fleet, sources, query.tail, fail)
+    return _merged(fleet, sources, query, fail)
 
 
 def follow(
@@ -90,11 +90,12 @@ def follow(
     fail = fail or (lambda error: say(f"tfctl: {error.message}"))
     sources = _sources(fleet, state, query)
     _report_absent(fleet, state, query, fail)
-    if query.tail is not None:
+    starts_late = query.tail is not None or query.share is not None
+    if starts_late:
         # The last lines over all hosts are known only when every host has been read.
         failed: list[TfctlError] = []
         began = time.time()
-        yield list(_merged(fleet, sources, query.tail, failed.append))
+        yield list(_merged(fleet, sources, query, failed.append))
         for source in sources:
             if of_hosts(failed, [source.host.name]):
                 source.skip_to(began)
@@ -102,7 +103,7 @@ def follow(
     followers = [_Follower(source, collect, fleet, news, over, say, fail, answers) for source in sources]
     answers.note_following()
     # After --tail and with --grep, a host may begin to collect before it has sent a line.
-    first = _FirstLines(len(followers)) if collect and query.tail is None and query.grep is None else None
+    first = _FirstLines(len(followers)) if collect and not starts_late and query.grep is None else None
     if collect:
         _open_all(followers, len(followers) / _OPENED)
     threading.Thread(target=_run_all, args=(followers, first, over), daemon=True).start()
@@ -312,7 +313,7 @@ def _sources(fleet: Fleet, state: JobState, query: Query) -> list[HostJournal]:
     return [HostJournal(host, state, query, clocks.ahead(offsets, host.name), len(hosts)) for host in hosts]
 
 
-def _merged(fleet: Fleet, sources: Sequence[HostJournal], tail: int | None, fail: Fail) -> Iterator[Item]:
+def _merged(fleet: Fleet, sources: Sequence[HostJournal], query: Query, fail: Fail) -> Iterator[Item]:
     by_host = {source.host.name: source for source in sources}
 
     def begin(connection: Connection) -> Session:
@@ -324,8 +325,18 @@ def _merged(fleet: Fleet, sources: Sequence[HostJournal], tail: int | None, fail
             fail(outcome.error)
         else:
             streams.append(_to_end(by_host[outcome.host.name], outcome.get(), fail))
+    if query.share is not None:
+        streams = _since_all(streams, query.share)
     merged: Iterable[Item] = heapq.merge(*streams, key=attrgetter("time"))
-    yield from _last(merged, tail) if tail is not None else merged
+    yield from _last(merged, query.tail) if query.tail is not None and query.share is None else merged
+
+
+def _since_all(streams: Iterable[Iterator[Item]], share: int) -> list[Iterator[Item]]:
+    """Return the items of each host from the time on since which none has more than it has sent."""
+    found = [list(_last(stream, share)) for stream in streams]
+    begins = [each[0].time for each in found if sum(isinstance(item, Line) for item in each) >= share]
+    begin = max(begins, default=0.0)
+    return [iter([item for item in each if item.time >= begin]) for each in found]
 
 
 def _last(items: Iterable[Item], count: int) -> Iterable[Item]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import threading
 from collections import Counter
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _BATCH, _LONGEST = 2000, 16384
 #: Matches of a search that the page gets, beside the first of each host: in these is the first of all. All are counted.
 _MATCHES = 5000
+#: Of the last lines that are wanted, each host sends at least so many, and all hosts so many times that number: some
+#: print more than others.
+_SHARE, _SHARES = 50, 2
 #: Streams that may be open at once, because sshd accepts ten sessions on a connection; how long (s) to wait for one.
 _STREAMS, _TURN_S = 5, 3.0
 #: What the line with which an error begins looks like.
@@ -53,7 +57,7 @@ def tasks_of(state: JobState, words: Sequence[str]) -> tuple[TaskName, ...] | No
 
 
 def follow(fleet: Fleet, state: JobState, tasks: tuple[TaskName, ...] | None, pipe: Pipe, *, tail: int) -> None:
-    """Send the last lines and then each new one, also of the attempts that the job's guard starts."""
+    """Send about ``tail`` of the last lines and then each new one, also of the attempts that the job's guard starts."""
 
     def fail(error: TfctlError) -> None:
         with suppress(Gone):
@@ -63,7 +67,8 @@ def follow(fleet: Fleet, state: JobState, tasks: tuple[TaskName, ...] | None, pi
         with suppress(Gone):
             pipe.send("note", plain(text.removeprefix("~~ ")))
 
-    query = Query(tasks, tail=tail)
+    hosts = len({task.host for task in state.tasks if tasks is None or task.name in tasks})
+    query = Query(tasks, share=max(min(tail, _SHARE), math.ceil(_SHARES * tail / max(1, hosts))))
     with _turn():
         if state.over:
             _send(pipe, logs.read(fleet, state, query, fail))

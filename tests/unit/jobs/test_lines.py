@@ -17,7 +17,7 @@ from records import make_record
 from tfctl.errors import Unreachable
 from tfctl.jobs.inbox import Inbox
 from tfctl.jobs.journal import Gap, HostJournal, Item, Line, Query
-from tfctl.jobs.logs import _Arrival, _FirstLines, _Follower, _in_order, _last, _open_all
+from tfctl.jobs.logs import _Arrival, _FirstLines, _Follower, _in_order, _last, _open_all, _since_all
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -274,6 +274,15 @@ def test_the_last_lines_are_counted_without_gaps_and_keep_those_just_before_them
     assert list(_last(everything, 2)) == [late, second, third]
     assert list(_last(everything, 1)) == [third]
     assert list(_last(everything, 0)) == []
+
+
+def test_last_lines_of_hosts_begin_where_none_has_more() -> None:
+    """Of a host that prints little, lines from before the time that the others have sent would look like all."""
+    chatty = [Line(float(time), "worker", 0, "node1", "stdout", "") for time in range(10, 20)]
+    quiet = [Line(float(time), "worker", 1, "node2", "stdout", "") for time in (1, 12, 18)]
+    shown = [[item.time for item in host] for host in _since_all([iter(chatty), iter(quiet)], 5)]
+    assert shown == [[15, 16, 17, 18, 19], [18]]
+    assert [list(host) for host in _since_all([iter(chatty), iter(quiet)], 50)] == [chatty, quiet]
 
 
 class Flood(Inbox[Item | None]):
