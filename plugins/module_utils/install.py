@@ -110,6 +110,17 @@ def remove(*folders: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def replace_tree(new: Path, path: Path, old: Path) -> None:
+    """Move the directory ``new`` to ``path``. What is there becomes ``old``: a running task may import from it.
+
+    overlayfs does not rename a directory of a lower layer, such as one of an image. Such a directory is deleted.
+    """
+    with contextlib.suppress(OSError):
+        path.rename(old)
+    remove(path)
+    new.rename(path)
+
+
 def _holder(file: IO[str]) -> str:
     file.seek(0)
     process, _, work = file.read().partition(" ")
@@ -201,11 +212,9 @@ def read(path: Path) -> str | None:
 
 def run(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a program and return its exit code and output. Raises ModuleFailed after LIMIT_S."""
-    nothing = subprocess.DEVNULL
+    empty = subprocess.DEVNULL
     try:
-        return subprocess.run(
-            words, stdin=nothing, capture_output=True, text=True, timeout=LIMIT_S, check=False, **more
-        )
+        return subprocess.run(words, stdin=empty, capture_output=True, text=True, timeout=LIMIT_S, check=False, **more)
     except subprocess.TimeoutExpired:
         raise ModuleFailed(f"`{' '.join(words[:3])}` ran longer than {LIMIT_S} s and was killed") from None
 
@@ -225,9 +234,8 @@ def directory_for_nobody(folder: Path) -> Path:
 
 def compared(differences: list[str]) -> dict[str, object]:
     """Return the result of a module that has found differences, or none. With --diff, Ansible shows them."""
-    differs = bool(differences)
     diff = {"before_header": "differs", "after_header": "matches", "before": "\n".join([*differences, ""]), "after": ""}
-    return {"changed": differs, "differs": differs, "diff": diff if differs else []}
+    return {"changed": bool(differences), "differs": bool(differences), "diff": diff if differences else []}
 
 
 def unprivileged(words: list[str], failure: str) -> dict[str, Any]:

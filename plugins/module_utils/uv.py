@@ -17,6 +17,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
     link_or_copy,
     make_parents,
     remove,
+    replace_tree,
     run,
 )
 from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import digest
@@ -137,9 +138,7 @@ class Installation:
             raise ModuleFailed(
                 f"two packages of the lock have the same file, or a wheel differs from its RECORD: {difference}"
             )
-        if self.path.exists():
-            self.path.rename(self.part / "old")
-        new.rename(self.path)
+        replace_tree(new, self.path, self.part / "old")
 
     def _check(self, wheel: Mapping[str, str]) -> None:
         """Raise ModuleFailed if a file of the store has changed.

@@ -47,6 +47,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.install import (
     ModuleFailed,
     finish,
     last_lines,
+    replace_tree,
     run,
     scratch,
     unpack,
@@ -75,9 +76,7 @@ def install(wanted: dict[str, Any], act: bool) -> dict[str, object]:
                 raise ModuleFailed(f"{archive} does not match the hash of the archive that was sent", "run it again")
             unpack(archive, part)
             check_interpreter(part, version, archive.name)
-            if path.exists():  # a running task may import from it
-                path.rename(old)
-            part.rename(path)
+            replace_tree(part, path, old)
     return {"changed": True, "differs": True}
 
 

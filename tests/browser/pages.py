@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from node_tree import wait_until
-from playwright.sync_api import ConsoleMessage, Error, Page, expect
+from playwright.sync_api import ConsoleMessage, Error, Locator, Page, expect
 
 from tests.cluster.hosts import Hosts
 
@@ -106,3 +108,25 @@ def lines(page: Page) -> list[str]:
         )
     )
     return found
+
+
+def folder_of_pictures() -> Path | None:
+    """Return where to keep pictures for the documentation, or None."""
+    name = os.environ.get("TFCTL_TEST_PICTURES")
+    if not name:
+        return None
+    folder = Path(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def terminal(page: Page, command: str, printed: str) -> Locator:
+    """Show what a command has printed, as a terminal does, in another tab. Return what to take a picture of."""
+    tab = page.context.new_page()
+    tab.set_content(
+        "<style>pre { display: inline-block; margin: 0; padding: 18px 22px; background: #14171b; color: #e4e6e9; "
+        "font: 14px/1.5 'DejaVu Sans Mono', monospace; border-radius: 8px }</style><pre></pre>"
+    )
+    shown = tab.locator("pre")
+    shown.evaluate("(element, text) => { element.textContent = text; }", f"$ {command}\n{printed.rstrip()}")
+    return shown

@@ -5,14 +5,13 @@ They are kept in the directory that the environment variable TFCTL_TEST_PICTURES
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.pages import run, serving
+from tests.browser.pages import folder_of_pictures, run, serving
 from tests.cluster.hosts import Hosts
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -43,25 +42,18 @@ TRAIN = r"""
 
 
 def test_pictures_show_a_training(page: Page, sampled: Hosts, tmp_path: Path) -> None:
-    folder = Path(os.environ.get("TFCTL_TEST_PICTURES") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    sampled.ok("start", sampled.file("prepare", "command: [sh, -c, 'echo ready']\nroles: {worker: 1}\n"), "--wait")
+    folder = folder_of_pictures() or tmp_path
     run(sampled, "digits", "{chief: 1, worker: 4, ps: 1}", TRAIN, PROGRESS + "\n")
     with serving(sampled) as site:
         page.goto(site.url("curves/digits"))
         loss = page.locator("figure").first
         expect(loss.locator("b").first).to_have_text("loss", timeout=90_000)
-        # Every task has three samples.
+        # Every task has some samples.
         expect(loss.locator("path.curve")).to_have_count(6, timeout=60_000)
         for curve in loss.locator("path.curve").all():
             expect(curve).to_have_attribute("d", re.compile("L.*L"), timeout=60_000)
         loss.locator("svg").hover(position={"x": 330, "y": 60})
         page.screenshot(path=folder / "curves.png")
-        site.open(page, "cluster")
-        expect(page.locator(".host.ready")).to_have_count(3)
-        expect(page.get_by_role("link", name="digits")).to_be_visible()
-        expect(page.locator(".bar").first).to_be_visible()
-        page.screenshot(path=folder / "cluster.png")
         site.open(page, "job/digits")
         expect(page.locator(".big-bar")).to_be_visible()
         page.screenshot(path=folder / "job.png")
@@ -71,4 +63,4 @@ def test_pictures_show_a_training(page: Page, sampled: Hosts, tmp_path: Path) ->
         page.keyboard.press("Enter")
         expect(page.locator(".line.selected mark")).to_be_visible()
         page.screenshot(path=folder / "logs.png")
-    assert len(list(folder.glob("*.png"))) >= 4
+    assert len(list(folder.glob("*.png"))) >= 3

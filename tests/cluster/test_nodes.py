@@ -117,9 +117,9 @@ def test_nodes_with_a_job_shows_the_hosts_of_that_job(hosts: Hosts) -> None:
     assert (done.code, done.err) == (0, "no host that answers runs tasks of three\n")
 
 
-def put_gpus(hosts: Hosts, *shown: str, there: Sequence[str] = (), **more: str) -> None:
-    """Give node1 a fake nvidia-smi that shows these cards, with more fields, and put these on its PCI bus."""
-    tree = hosts.trees["node1"]
+def put_gpus(hosts: Hosts, *shown: str, there: Sequence[str] = (), host: str = "node1", **more: str) -> None:
+    """Give a host a fake nvidia-smi that shows these cards, with more fields, and put these on its PCI bus."""
+    tree = hosts.trees[host]
     known = ["index", "uuid", "pci.bus_id", "memory.total [MiB]", "mig.mode.current", "name", *more]
     rows = [[card, f"GPU-{card}{card}", f"00000000:0{card}:00.0", "23034 MiB", "[N/A]", "NVIDIA L4"] for card in shown]
     recording = {"gpus": "\n".join([", ".join(known), *(", ".join([*row, *more.values()]) for row in rows)])}

@@ -252,10 +252,9 @@ def test_a_job_that_is_not_there_is_not_found(hosts: Hosts, name: str) -> None:
 
 
 def test_the_first_match_is_sent_even_if_another_host_has_many(hosts: Hosts) -> None:
-    script = (
-        "command: [sh, -c, '[ {index} = 1 ] && echo match early; sleep 1; [ {index} = 1 ] || /usr/bin/seq -f match%g 9000']\n"
-    )
-    hosts.ok("start", hosts.file("many", script + "roles: {worker: 3}\n"), "--wait")
+    script = "[ $1 = 1 ] && echo match early; sleep 1; [ $1 = 1 ] || exec /usr/bin/seq -f match%g 9000\n"
+    job = "command: [sh, print, '{index}']\nroles: {worker: 3}\n"
+    hosts.ok("start", hosts.file("many", job, print=script), "--wait")
     with serving(hosts) as (_, tab):
         found = tab.until_end("/stream/search/many", {"q": "match"})
     end = found["end"][0]

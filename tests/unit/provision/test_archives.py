@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.tfctl.cluster.plugins.module_utils import share
-from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, unpack
+from ansible_collections.tfctl.cluster.plugins.module_utils.install import ModuleFailed, replace_tree, unpack
 from ansible_collections.tfctl.cluster.plugins.module_utils.share import fetch
 from ansible_collections.tfctl.cluster.plugins.modules.download import download
 
@@ -93,3 +93,21 @@ def test_a_file_is_downloaded_through_the_proxy_of_the_host(tmp_path: Path, monk
     assert asked == [(url, "Basic " + base64.b64encode(b"me:secret").decode())] * 2
     assert not path.exists()
     assert download({"url": "file:///none", "path": str(path), "sha256": "0" * 64}, act=False) == {"changed": True}
+
+
+@pytest.mark.parametrize("old", ["old", "no such directory/old"])
+def test_tree_is_replaced_even_if_the_earlier_one_cannot_be_renamed(tmp_path: Path, old: str) -> None:
+    """As on overlayfs, if the earlier one is part of an image."""
+    new, path = tmp_path / "new", tmp_path / "path"
+    for folder in (new, path):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    replace_tree(new, path, tmp_path / old)
+    assert [file.name for file in path.iterdir()] == ["new"]
+    assert not new.exists() and (tmp_path / old).exists() == (old == "old")
+
+
+def test_tree_is_moved_to_where_none_was(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    replace_tree(tmp_path / "new", tmp_path / "path", tmp_path / "old")
+    assert [file.name for file in tmp_path.iterdir()] == ["path"]
