@@ -52,6 +52,8 @@ def test_pictures_show_a_training(page: Page, sampled: Hosts, tmp_path: Path) ->
         expect(loss.locator("path.curve")).to_have_count(6, timeout=60_000)
         for curve in loss.locator("path.curve").all():
             expect(curve).to_have_attribute("d", re.compile("L.*L"), timeout=60_000)
+        if folder_of_pictures():
+            page.wait_for_timeout(75_000)  # a longer curve, and the report again
         loss.locator("svg").hover(position={"x": 330, "y": 60})
         page.screenshot(path=folder / "curves.png")
         site.open(page, "job/digits")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,6 +133,14 @@ def test_plot_has_the_colors_of_the_page() -> None:
     assert tuple(colors[f"h{number}"] for number in range(12)) == plot.HUES
     ours = (plot.INK, plot.QUIET_INK, plot.RULE, plot.USE, plot.IDLE, plot.ODD)
     assert tuple(colors[name] for name in ("ink", "quiet-ink", "rule", "use", "idle", "odd")) == ours
+
+
+def test_plot_of_the_published_runs_is_the_picture_of_the_documentation(tmp_path: Path) -> None:
+    """Kept in the directory that TFCTL_TEST_PICTURES names."""
+    folder = Path(os.environ.get("TFCTL_TEST_PICTURES") or tmp_path)
+    runs = [replace(run, job=f"resnet-{run.devices}") for run in PUBLISHED]
+    plot.draw(compare(runs), folder / "report.png")
+    assert (folder / "report.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("suffix", plot.SUFFIXES)

@@ -6,7 +6,9 @@ import { picker } from "./picker.js";
 import { report } from "./report.js";
 import { fetched } from "./stream.js";
 
+/** How often (ms) to fetch samples, and the report, for which hosts may search what tasks have printed. */
 const AGAIN = 10000;
+const REPORT_AGAIN = 60000;
 const SPANS = [["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["All", 0]];
 const percent = (value) => `${Math.round(value)} %`;
 const rate = (value) => `${bytes(value)}/s`;
@@ -53,6 +55,7 @@ export function curves(main, job, followJob) {
     if (changed) figures.update();
   });
   setInterval(() => state && !state.over && update(), AGAIN);
+  setInterval(() => state && !state.over && !document.hidden && figures.update(), REPORT_AGAIN);
   let width = 0;
   new ResizeObserver(([entry]) => {
     if (Math.abs(entry.contentRect.width - width) > 4) {
