@@ -84,8 +84,7 @@ def alone(path: Path, work: str) -> Iterator[None]:
                     raise Locked(_holder(file)) from None
                 time.sleep(0.5)
         file.truncate(0)
-        file.write(f"{os.getpid()} {work}")
-        file.flush()
+        print(os.getpid(), work, end="", flush=True, file=file)
         yield
 
 
@@ -117,7 +116,8 @@ def replace_tree(new: Path, path: Path, old: Path) -> None:
     """
     with contextlib.suppress(OSError):
         path.rename(old)
-    remove(path)
+    if path.exists():
+        remove(path)
     new.rename(path)
 
 
