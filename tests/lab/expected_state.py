@@ -78,6 +78,11 @@ def tensorflow(host: Host, stack: str, python: str) -> None:
     assert host.check_output("%s/bin/python -I -c %s", link.linked_to, PRINT_DAMAGED_FILES) == ""
 
 
+def py_spy(host: Host) -> None:
+    is_file(host, "/opt/tfctl/py-spy/py-spy", 0o755)
+    assert host.check_output("/opt/tfctl/py-spy/py-spy --version").startswith("py-spy ")
+
+
 def requirements(host: Host, path: str, module: str) -> None:
     is_directory(host, path, 0o755)
     is_file(host, f"{path}/tfctl-requirements.json", 0o644)

@@ -102,6 +102,21 @@ def test_provision_installs_a_python_from_the_distribution(pair: Lab) -> None:
         expected_state.python_env_packages(node1, "python3.11-nopie")
 
 
+def test_provision_installs_py_spy_and_repairs_it(pair: Lab) -> None:
+    node1 = pair.testinfra("node1")
+    expected_state.py_spy(node1)
+    for harm in (
+        "rm /opt/tfctl/py-spy/py-spy",
+        "chmod 0700 /opt/tfctl/py-spy/py-spy",
+        "echo > /opt/tfctl/py-spy/py-spy",
+    ):
+        pair.shell("node1", f"sudo sh -c '{harm}'")
+        expected_state.is_violated(expected_state.py_spy, node1)
+        code, report, _ = provision(pair, "--stack", "none", "--limit", "node1")
+        assert (code, report["changed"]) == (0, 1)
+        expected_state.py_spy(node1)
+
+
 def test_operator_may_run_tfctl_node_as_root_and_nothing_else(pair: Lab) -> None:
     pair.shell("node1", "sudo useradd --create-home alice")
     inventory = edited(pair, pair.folder, node1="""tfctl_operators="['ops','alice']" """)

@@ -8,6 +8,7 @@ PARTS = (
     "firewall",
     "shared_storage",
     "job_host",
+    "py_spy",
     "python_env",
     "toolchain",
     "nvidia_repo",

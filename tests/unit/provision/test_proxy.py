@@ -37,7 +37,7 @@ def test_proxy_installs_ca_certificates_where_it_is_missing(tmp_path: Path) -> N
     """Minimal hosts have neither the program nor the directory for the certificate. The test installs nothing."""
     tasks = tasks_of("proxy", "certificates.yml")[:2]
     tasks[1]["ansible.builtin.fail"] = {"msg": f"install {tasks[1]['vars']['packages_names'][0]}"}
-    assert tasks[1].pop("ansible.builtin.include_role") == {"name": "packages"}
+    assert tasks[1].pop("ansible.builtin.include_role") == {"name": "tfctl.cluster.packages"}
     present = tmp_path / "update-ca-certificates"
     present.touch()
     cases = [
