@@ -43,6 +43,8 @@ def fake_system(tree: str, account: str, silence: float) -> System:
         systemctl=fake("fake_systemctl.py"),
         journalctl=fake("fake_journalctl.py"),
         nvidia_smi=(f"{tree}/usr/bin/nvidia-smi",),
+        systemd_run=fake("fake_systemd_run.py"),
+        ss=(f"{tree}/usr/bin/ss",),
         silence=silence,
         grace=1.0,
     )

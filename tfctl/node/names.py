@@ -38,6 +38,8 @@ STACKS = "/opt/tfctl/stacks"
 REQUIREMENTS = "/opt/tfctl/requirements"
 #: The file in such a directory that is written last.
 REQUIREMENTS_MARKER = "tfctl-requirements.json"
+#: The program that shows the stacks of tasks, which the role py_spy installs.
+PY_SPY = "/opt/tfctl/py-spy/py-spy"
 LIB = "/usr/local/lib/tfctl"
 #: The one program that sudoers allows, without arguments. It reads its request from stdin.
 PROGRAM = "/usr/local/sbin/tfctl-node"

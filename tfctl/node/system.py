@@ -54,6 +54,8 @@ class System(NamedTuple):
     nvidia_smi: tuple[str, ...] = ("/usr/bin/nvidia-smi",)
     nvidia_smi_timeout: float = 20.0
     nvml: str = "libnvidia-ml.so.1"
+    systemd_run: tuple[str, ...] = ("/bin/systemd-run",)
+    ss: tuple[str, ...] = ("/bin/ss",)
     silence: float = wire.SILENCE_S
     grace: float = 5.0
 

@@ -36,12 +36,28 @@ class Usage(NamedTuple):
 
 def of_task(system: System, job: str, task: TaskName) -> Usage | None:
     """Return what the unit of a task uses, or None if it has no processes."""
-    found = [system.at(place + names.cgroup(job, *task)) for place in _HIERARCHIES]
-    for folder in found:
+    folder, numbers = _cgroup(system, job, task)
+    return None if folder is None or not numbers else _of_cgroup(system, folder, numbers)
+
+
+def pids(system: System, job: str, task: TaskName) -> list[int]:
+    """Return the processes of the unit of a task."""
+    return [int(number) for number in _cgroup(system, job, task)[1]]
+
+
+def is_frozen(system: System, job: str, task: TaskName) -> bool:
+    """Return whether the processes of the unit are frozen, as by `systemctl freeze`: they show no sign of it."""
+    folder, _ = _cgroup(system, job, task)
+    return folder is not None and bool(_keyed(folder / "cgroup.events").get("frozen"))
+
+
+def _cgroup(system: System, job: str, task: TaskName) -> tuple[Path | None, list[str]]:
+    """Return the cgroup of the unit of a task, or None, and its processes."""
+    for place in _HIERARCHIES:
+        folder = system.at(place + names.cgroup(job, *task))
         with contextlib.suppress(OSError):
-            pids = (folder / "cgroup.procs").read_text().split()
-            return _of_cgroup(system, folder, pids) if pids else None
-    return None
+            return folder, (folder / "cgroup.procs").read_text().split()
+    return None, []
 
 
 def network(system: System) -> tuple[int, int] | None:

@@ -64,6 +64,8 @@ ALLOWED = {
     "tfctl/node/forked.py: setgroups": "the jobs' user, but drop_root prevents programs",
     "tfctl/node/forked.py: setuid": "the jobs' user, but drop_root prevents programs",
     "tfctl/node/nvml.py: drop_root": "the user of guards",
+    "tfctl/node/pystacks.py: User=": "nobody",
+    "tfctl/node/system.py: systemd-run": "the path of the program",
     "tfctl/node/guards.py: User=": "the user of guards, and of the socket between a guard and root",
 }
 

@@ -11,7 +11,7 @@ message as their answer. The node then waits for another request. Older node par
 Times are in epoch seconds. A task's name is [ROLE, INDEX].
 
     messages.py                       the requests and messages, verb by verb
-    record.py, sample.py, status.py   what these consist of
+    record.py, sample.py, status.py, trace.py   what these consist of
     journal.py                        the lines of the journal
     lines.py, codec.py                encode and decode
 
@@ -30,6 +30,7 @@ from .messages import *
 from .record import *
 from .sample import *
 from .status import *
+from .trace import *
 
 #: How often (s) a side that works gives a sign of life.
 BEAT_S = 5.0

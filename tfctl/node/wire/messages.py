@@ -10,6 +10,7 @@ from .codec import as_rows, by_name
 from .record import Record, TaskName
 from .sample import Sample
 from .status import BriefStatus, JobStatus, Summary, TaskStateName
+from .trace import Printed, TaskTrace
 
 
 class Beat(NamedTuple):
@@ -699,18 +700,44 @@ class Samples(NamedTuple):
     time: Optional[float] = None
 
 
+class TraceRequest(NamedTuple):
+    """What the tasks of the latest attempt of a job do, measured for so many seconds. ``tasks``: only these. ``run``:
+    only if the latest attempt is this run. ``full``: also their last lines and connections, and what the kernel and the
+    disks of the host say.
+
+    node    beat every 5 s, then traced
+    """
+
+    job: str
+    run: str
+    tasks: Optional[tuple[TaskName, ...]] = None
+    seconds: float = 0.5
+    full: Optional[bool] = None
+
+
+class Traced(NamedTuple):
+    """``kernel``: lines of its log since the attempt began that concern memory or GPUs. ``disks``: as in Node.
+    ``time``: the host's."""
+
+    attempt: int
+    tasks: tuple[TaskTrace, ...]
+    kernel: tuple[Printed, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    time: Optional[float] = None
+
+
 as_rows(AttemptName, StoredAttempt)
 
 Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, PullRequest,
     ExecRequest, QueueRequest, PruneRequest, NotifyRequest, LeaveRequest,
-    SampleRequest, SamplesRequest,
+    SampleRequest, SamplesRequest, TraceRequest,
 ]  # fmt: skip
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Fetch, Beat]
 NodeMessage = Union[
     Beat, Error, Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events,
     Node, Logs, Files, Listing, Piece, Ended, Exited, Queued, Stored, Pruned, Notified, Left,
-    Sampled, Samples,
+    Sampled, Samples, Traced,
 ]  # fmt: skip
 #: The classes by their names on the wire.
 REQUESTS = by_name(Request)
