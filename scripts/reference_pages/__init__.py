@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from scripts.reference_pages import commands, exit_codes, inventory, job_file, json_objects, metrics, tf_config
+from scripts.reference_pages import commands, exit_codes, inventory, job_file, json_objects, metrics, tf_config, why
 from tfctl.model.json_schema import job_schema
 
 #: The first line of each page.
@@ -23,4 +23,4 @@ def pages() -> dict[str, str]:
         "metrics": metrics.page(),
     }
     found = {f"docs/reference/{name}.md": f"{NOTE}\n\n{text}\n" for name, text in written.items()}
-    return {**found, "docs/job.schema.json": json.dumps(job_schema(), indent=2) + "\n"}
+    return {**found, "docs/job.schema.json": json.dumps(job_schema(), indent=2) + "\n", why.PAGE: why.page()}

@@ -44,7 +44,7 @@ def test_page_shows_a_training_of_six_tasks_to_its_end(page: Page, jobs: Jobs) -
     with serving(jobs) as site:
         site.open(page, "job/digits-ps")
         expect(page.locator(".strips li")).to_have_count(6)
-        expect(page.locator(".strips .running")).to_have_count(6, timeout=TRAINED)
+        expect(page.locator(".strips > .running")).to_have_count(6, timeout=TRAINED)
         expect(page.locator(".facts")).to_contain_text("parameter_server")
         site.open(page, "logs/digits-ps")
         expect(page.locator(".pill")).to_have_text("Following")
@@ -57,7 +57,7 @@ def test_page_shows_a_training_of_six_tasks_to_its_end(page: Page, jobs: Jobs) -
         expect(page.locator("figcaption b").first).to_have_text("Examples per second", timeout=TRAINED)
         site.open(page, "job/digits-ps")
         expect(page.locator("#subject .badge")).to_have_text("succeeded", timeout=TRAINED)
-        expect(page.locator(".strips .succeeded")).not_to_have_count(0)
+        expect(page.locator(".strips > .succeeded")).not_to_have_count(0)
         site.open(page, "curves/digits-ps")
         table = page.get_by_role("table", name="Figures of each task")
         expect(table.get_by_role("row")).to_have_count(7)

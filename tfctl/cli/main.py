@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
 COMMANDS = (
     "init", "provision", "preflight", "reset", "check", "render", "start", "run", "sweep", "top", "status", "list",
-    "nodes", "metrics", "logs", "ui", "events", "report", "exec", "ssh", "forward", "tensorboard", "pull", "wait",
-    "stop", "restart", "prune", "verify", "lab", "stacks", "schema", "completion",
+    "nodes", "metrics", "logs", "ui", "why", "trace", "events", "report", "exec", "ssh", "forward", "tensorboard",
+    "pull", "wait", "stop", "restart", "prune", "verify", "lab", "stacks", "schema", "completion",
 )  # fmt: skip
 
 

@@ -266,6 +266,76 @@ class TopObject(TypedDict):
     hosts: list[TopHostObject]
 
 
+class FrameObject(TypedDict):
+    """A function that is being called. ``name``: its name. ``file``, ``line``: where it is."""
+
+    name: str
+    file: str
+    line: int
+
+
+class ThreadObject(TypedDict):
+    """A thread. ``name``: its name, or null. ``active``: whether it runs. ``frames``: the innermost function first."""
+
+    name: str | None
+    active: bool
+    frames: list[FrameObject]
+
+
+class TracedTaskObject(TypedDict):
+    """A task. ``role``, ``index``, ``host``, ``state``: as `tfctl status` prints them.
+
+    ``process``: running, stopped (by a signal), frozen, blocked (in the kernel), gone, or unknown. ``cpu``: how many
+    cores it uses, or null. ``does``: what it does, in words. ``where``: the innermost function of the user's own code,
+    or "". ``trouble``: why there are no stacks, or "". ``threads``: those that have called Python.
+    """
+
+    role: str
+    index: int
+    host: str
+    state: TaskStateName
+    process: str
+    cpu: float | None
+    does: str
+    where: str
+    trouble: str
+    threads: list[ThreadObject]
+
+
+class TraceObject(TypedDict):
+    """``job``: its name. ``attempt``: the attempt. ``tasks``: those that were asked for."""
+
+    job: str
+    attempt: int
+    tasks: list[TracedTaskObject]
+
+
+class CulpritObject(TypedDict):
+    """Who is the cause. ``task``: its name, such as worker/3, or null for a host alone. ``host``: its host.
+
+    ``kind``: the kind of cause, in words. ``sentence``: what happened. ``remedy``: what to do.
+    """
+
+    task: str | None
+    host: str
+    kind: str
+    sentence: str
+    remedy: str
+
+
+class WhyObject(TypedDict):
+    """``job``: its name. ``state``: its state. ``verdict``: found, healthy, or unknown.
+
+    ``culprits``: the most likely cause first. ``evidence``: what they follow from, in sentences.
+    """
+
+    job: str
+    state: JobStateName
+    verdict: Literal["found", "healthy", "unknown"]
+    culprits: list[CulpritObject]
+    evidence: list[str]
+
+
 class MistakeObject(TypedDict):
     """A mistake. ``remedy``: what to do, or an empty string."""
 
@@ -475,6 +545,8 @@ OBJECTS: dict[str, tuple[type, ...]] = {
     "nodes": (NodesObject,),
     "top": (TopObject,),
     "logs": (LineObject,),
+    "why": (WhyObject,),
+    "trace": (TraceObject,),
     "events": (EventsObject,),
     "exec": (ExecLineObject, ExecEndObject, ExecErrorObject),
     "ssh": (LoginObject,),
