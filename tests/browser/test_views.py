@@ -91,3 +91,13 @@ def test_more_view_shows_events_record_tf_config_unit_and_versions(page: Page, s
     tabs.get_by_text("TF_CONFIG").click()
     page.get_by_label("Task").select_option("worker/1")
     expect(page.locator("pre")).to_contain_text('"index": 1')
+
+
+def test_job_says_who_is_the_cause_when_somebody_asks(page: Page, site: Site) -> None:
+    site.open(page, "job/broken")
+    page.get_by_role("button", name="What is wrong?").click()
+    answer = page.locator(".why")
+    expect(answer.locator(".cause.bad")).to_contain_text("chief/0 on node1 raised ValueError: the batch is empty")
+    expect(answer.locator(".evidence li").first).to_be_visible()
+    answer.get_by_role("link", name="Logs").click()
+    expect(page).to_have_url(f"{site.base}/logs/broken?task=chief/0")

@@ -127,7 +127,18 @@ def test_why_names_the_first_error_of_a_job_that_has_failed(hosts: Hosts) -> Non
     script = "echo begin; [ $1 = 1 ] || exec /bin/sleep 600; echo 'Traceback (most recent call last):'; " \
              "echo \"ModuleNotFoundError: No module named 'einops'\"; exit 1\n"  # fmt: skip
     job = "command: [sh, train, '{index}']\nroles: {worker: 3}\n"
-    assert hosts("start", hosts.file("broken", job, train=script), "--wait").code == 100
+    done = hosts("start", hosts.file("broken", job, train=script), "--wait")
+    assert done.code == 100
+    *_, cause, remedy = done.err.splitlines()
+    assert cause == "worker/1 on node2 cannot import einops: it is not installed there"
+    assert remedy.startswith("  → name its package in a requirements file")
+    told = hosts("wait", "-o", "json").objects[0]["why"]
+    assert (told["task"], told["host"], told["kind"], told["sentence"]) == (
+        "worker/1",
+        "node2",
+        "missing module",
+        cause,
+    )
     first, second, *rest = hosts.ok("why").splitlines()
     assert first == "worker/1 on node2 cannot import einops: it is not installed there"
     assert second.startswith("→ name its package in a requirements file")

@@ -293,3 +293,10 @@ def test_tensorboard_says_why_it_cannot_be_started(ended: Hosts, with_stack: Cal
         for _ in range(2):  # it is tried again
             answer = tab.get("/api/tensorboard/curves")
             assert "has ended: no directory" in answer.json()["error"]["message"], answer.text
+
+
+def test_the_page_says_who_is_the_cause_as_the_command_line_does(ended: Hosts) -> None:
+    with serving(ended) as (_, tab):
+        found = tab.data("/api/why/digits")
+    assert found == json.loads(ended.ok("why", "digits", "-o", "json"))
+    assert [(each["task"], each["host"]) for each in found["culprits"]] == [("worker/1", "node2")]

@@ -11,6 +11,7 @@ from typing import Literal, NotRequired, TypedDict
 from tfctl.cli.tables import EventObject, JobObject, ProgressObject
 from tfctl.errors import ErrorObject
 from tfctl.jobs.nodes import NodeObject, StateName
+from tfctl.jobs.why import CulpritObject, WhyObject
 from tfctl.lab.status import LabStatus
 from tfctl.model.stacks import Stack
 from tfctl.node.wire import JobStateName, Node, TaskStateName
@@ -28,10 +29,12 @@ class FailedObject(TypedDict):
 class EndedJobObject(JobObject):
     """The job, as `tfctl status` prints it.
 
-    ``last_lines``: the last ten lines of the task that made the job fail, or null if there is no such task.
+    ``last_lines``: the last ten lines of the task that made the job fail, or null if there is no such task. ``why``:
+    the cause that they name, as `tfctl why` prints it, or null.
     """
 
     last_lines: list[str] | None
+    why: CulpritObject | None
 
 
 class WrittenFilesObject(TypedDict):
@@ -308,32 +311,6 @@ class TraceObject(TypedDict):
     job: str
     attempt: int
     tasks: list[TracedTaskObject]
-
-
-class CulpritObject(TypedDict):
-    """Who is the cause. ``task``: its name, such as worker/3, or null for a host alone. ``host``: its host.
-
-    ``kind``: the kind of cause, in words. ``sentence``: what happened. ``remedy``: what to do.
-    """
-
-    task: str | None
-    host: str
-    kind: str
-    sentence: str
-    remedy: str
-
-
-class WhyObject(TypedDict):
-    """``job``: its name. ``state``: its state. ``verdict``: found, healthy, or unknown.
-
-    ``culprits``: the most likely cause first. ``evidence``: what they follow from, in sentences.
-    """
-
-    job: str
-    state: JobStateName
-    verdict: Literal["found", "healthy", "unknown"]
-    culprits: list[CulpritObject]
-    evidence: list[str]
 
 
 class MistakeObject(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from tfctl.cli.text import lasted, print_json
 from tfctl.cli.times import limit, seconds
 from tfctl.cli.which import open_job
 from tfctl.errors import Exit, TfctlError, Unreachable
-from tfctl.wording import Lines, counted, printed
+from tfctl.wording import Lines, counted, plain, printed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tfctl.cli.objects import EndedJobObject
     from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.state import JobState, TaskState
+    from tfctl.jobs.why import CulpritObject
     from tfctl.node.wire import JobStateName, TaskName
     from tfctl.remote.fleet import Fleet
 
@@ -63,8 +64,9 @@ def wait(
     """Wait until a job has ended. The job's guards (one small process per host) then stop tasks that are
     still running, such as parameter servers.
 
-    If the job has failed, the last lines of the task that made it fail are printed on stderr.
-    With -o json, stdout gets the job as `tfctl status` prints it, with these lines as last_lines.
+    If the job has failed, the last lines of the task that made it fail are printed on stderr and, if they name a known
+    cause, this and the remedy. With -o json, stdout gets the job as `tfctl status` prints it, with both as last_lines
+    and why.
 
     Exit code: 0 it succeeded, 100 it failed, 101 it still runs after --timeout, or a
     host was silent for --host-timeout, 103 it was stopped, 4 no host answers.
@@ -113,17 +115,19 @@ def until_ended(
             ended = wait(fleet, job, attempt, line.say, timeout, silent, watch=watch, alive=alive)
             line.clear()
         culprit = ended.culprit
-        lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
+        lines = None if culprit is None else _last_lines(fleet, ended, culprit)
     if as_json:
         from tfctl.cli.tables import job_json
 
-        shown: EndedJobObject = {**job_json(ended), "last_lines": lines}
+        shown: EndedJobObject = {**job_json(ended), "last_lines": lines, "why": _why(culprit, lines)}
         print_json(shown)
-    elif lines and culprit:
+    elif lines and culprit and not follow:
         last = [line for text in lines for line in printed(text)][-_LAST_LINES:]
         heading = f"the last {counted(len(last), 'line')} of {culprit} on {culprit.host}:"
         say(Lines(heading, *(f"  {line}" for line in last)))
     say(sentence(ended))
+    if not as_json and (why := _why(culprit, lines)):
+        say(Lines(why["sentence"], f"  → {why['remedy']}"))
     return exit_code(ended)
 
 
@@ -250,6 +254,22 @@ def _in_thread(work: Callable[[], JobState], after: Callable[[], object]) -> Fut
 
     threading.Thread(target=run, daemon=True).start()
     return result
+
+
+def _why(task: TaskState | None, lines: Sequence[str] | None) -> CulpritObject | None:
+    """Return the cause that the last lines of the task that made the job fail name, if a rule knows more than them."""
+    from tfctl.jobs import causes
+
+    found = causes.find([(float(number), line) for number, line in enumerate(lines or ())])
+    if task is None or found is None or not found.cause.explains:
+        return None
+    return {
+        "task": str(task),
+        "host": task.host,
+        "kind": found.cause.kind,
+        "sentence": plain(f"{task} on {task.host} {found.sentence}"),
+        "remedy": plain(found.remedy),
+    }
 
 
 def _last_lines(fleet: Fleet, state: JobState, task: TaskState) -> list[str]:

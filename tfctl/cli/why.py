@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from tfctl.cli import text
@@ -11,10 +9,6 @@ from tfctl.cli.common import InventoryOption, JobArgument, JobOption, OutputForm
 from tfctl.cli.which import open_job
 from tfctl.errors import Unreachable
 from tfctl.wording import plain
-
-if TYPE_CHECKING:
-    from tfctl.cli.objects import WhyObject
-    from tfctl.jobs.why import Diagnosis
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,29 +31,10 @@ def why(
     with open_job(job, job_option, inventory) as opened:
         found = reasons.why(opened.fleet, opened.state, opened.errors)
     if output is OutputFormat.json:
-        text.print_json(_json(found))
+        text.print_json(reasons.as_object(found))
     else:
         typer.echo("\n".join(map(plain, found.lines())))
     for error in opened.errors:
         if not isinstance(error, Unreachable):
             say_error(error)
     return 0
-
-
-def _json(found: Diagnosis) -> WhyObject:
-    return {
-        "job": found.job,
-        "state": found.state,
-        "verdict": found.verdict,
-        "culprits": [
-            {
-                "task": each.task or None,
-                "host": each.host,
-                "kind": each.kind,
-                "sentence": plain(each.sentence),
-                "remedy": plain(each.remedy),
-            }
-            for each in found.culprits
-        ],
-        "evidence": [plain(sentence) for sentence in found.evidence],
-    }

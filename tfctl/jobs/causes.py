@@ -26,6 +26,15 @@ class Cause:
     source: str
     consequence: bool = False
 
+    @property
+    def explains(self) -> bool:
+        """Whether it says more than the lines themselves."""
+        return not self.consequence and self.kind not in _GENERAL
+
+
+#: The kinds of rules that apply to any error.
+_GENERAL = ("error in the program", "crash")
+
 
 def _cause(kind: str, pattern: str, sentence: str, remedy: str, source: str, *, consequence: bool = False) -> Cause:
     return Cause(kind, re.compile(pattern), sentence, remedy, source, consequence)

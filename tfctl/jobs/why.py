@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.jobs import causes
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.trace import BUSY, Activity, Trace, TracedTask, ranges, trace
 from tfctl.node import judge, names, wire
-from tfctl.wording import counted
+from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
     from tfctl.remote.fleet import Fleet
@@ -31,6 +31,32 @@ FULL_MIB = 32
 _LAST_WORDS = 25
 #: What tasks do that wait for others.
 _FOR_OTHERS = ("together", "join", "execute", "serve")
+
+
+class CulpritObject(TypedDict):
+    """Who is the cause. ``task``: its name, such as worker/3, or null for a host alone. ``host``: its host.
+
+    ``kind``: the kind of cause, in words. ``sentence``: what happened. ``remedy``: what to do.
+    """
+
+    task: str | None
+    host: str
+    kind: str
+    sentence: str
+    remedy: str
+
+
+class WhyObject(TypedDict):
+    """``job``: its name. ``state``: its state. ``verdict``: found, healthy, or unknown.
+
+    ``culprits``: the most likely cause first. ``evidence``: what they follow from, in sentences.
+    """
+
+    job: str
+    state: wire.JobStateName
+    verdict: Literal["found", "healthy", "unknown"]
+    culprits: list[CulpritObject]
+    evidence: list[str]
 
 
 @dataclass(frozen=True)
@@ -90,6 +116,26 @@ def why(fleet: Fleet, state: JobState, errors: Sequence[TfctlError]) -> Diagnosi
     """
     found = trace(fleet, state, state.tasks, MEASURE_S if not state.ended else 0.0, full=True)
     return diagnose(state, found, errors)
+
+
+def as_object(found: Diagnosis) -> WhyObject:
+    """Return what `tfctl why -o json` prints."""
+    return {
+        "job": found.job,
+        "state": found.state,
+        "verdict": found.verdict,
+        "culprits": [
+            {
+                "task": each.task or None,
+                "host": each.host,
+                "kind": each.kind,
+                "sentence": plain(each.sentence),
+                "remedy": plain(each.remedy),
+            }
+            for each in found.culprits
+        ],
+        "evidence": [plain(sentence) for sentence in found.evidence],
+    }
 
 
 def diagnose(state: JobState, found: Trace, errors: Sequence[TfctlError] = ()) -> Diagnosis:

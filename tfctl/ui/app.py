@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tfctl.errors import Exit, NotFound, TfctlError, UsageError
-from tfctl.jobs import logs
+from tfctl.jobs import logs, why
 from tfctl.node.names import JOB
 from tfctl.ui import lines
 from tfctl.ui.cluster import Cluster
@@ -65,6 +65,7 @@ def application(fleet: Fleet, job: str | None) -> Starlette:
         Route("/api/events/{job}", _data(jobs, lambda found, _: events_of(*found.open()))),
         Route("/api/files/{job}", _data(jobs, lambda found, _: files_of(*found.open()))),
         Route("/api/series/{job}", _data(jobs, _series)),
+        Route("/api/why/{job}", _data(jobs, lambda found, _: why.as_object(why.why(*found.open(), ())))),
         Route("/api/report/{job}", _data(jobs, lambda found, _: figures_of(*found.open()))),
         Route("/api/tensorboard/{job}", _data(jobs, lambda found, _: {"port": boards.port(*found.open())})),
     ]

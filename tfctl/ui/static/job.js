@@ -16,7 +16,11 @@ export function job(main, name, followJob) {
   const rows = el("ul", { class: "strips" });
   const axis = el("p", { class: "axis" });
   const errors = el("div");
-  main.replaceChildren(head, errors, strips);
+  const reasons = el("section", { class: "why", "aria-label": "What is wrong" });
+  const ask = el("button", { type: "button", title: "Find the task that makes the job hang or fail", onclick: why }, "What is wrong?");
+  const answer = el("div", { role: "status" });
+  reasons.append(ask, answer);
+  main.replaceChildren(head, errors, reasons, strips);
   strips.append(
     el("div", { class: "head" }, el("h2", { id: "tasks-title", text: "Tasks over time" }),
       el("p", { class: "legend" }, ...[["run", "running"], ["quiet", `silent > ${SILENT} s`], ["lazy", "GPU idle"], ["fail", "failed"], ["again", "restart"]]
@@ -39,6 +43,25 @@ export function job(main, name, followJob) {
     drawRows();
     if (changed) update();
   });
+
+  /** Ask the hosts, which takes some seconds, who is the cause. */
+  async function why() {
+    ask.disabled = true;
+    answer.replaceChildren(el("p", { class: "quiet" }, "The hosts measure the tasks for two seconds …"));
+    try {
+      const found = await fetched(`/api/why/${encodeURIComponent(name)}`);
+      const calm = { healthy: "Nothing is wrong: all tasks that should print do.", unknown: "Unknown: nothing that the hosts see tells why the job does not go on." }[found.verdict];
+      answer.replaceChildren(
+        ...(calm ? [el("p", { text: calm })] : []),
+        ...found.culprits.map((each) => el("div", { class: "cause bad" }, el("p", {}, each.sentence, " ", each.task ? el("a", { href: `/logs/${encodeURIComponent(name)}?task=${each.task}` }, "Logs") : null),
+          el("p", { class: "remedy" }, "→ ", each.remedy))),
+        el("ul", { class: "evidence" }, ...found.evidence.map((text) => el("li", { text }))));
+    } catch (error) {
+      answer.replaceChildren(problem(error));
+    } finally {
+      ask.disabled = false;
+    }
+  }
 
   async function update() {
     if (!state || document.hidden) return;
