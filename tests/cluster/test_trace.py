@@ -115,7 +115,7 @@ def test_why_names_a_task_that_is_stopped_and_how_to_continue_it(ticking: Hosts)
         done = ticking("why", "ticks")
         first, second, *_ = done.out.splitlines()
         assert (done.code, first) == (0, "worker/1 on node2 is stopped by a signal or a debugger")
-        assert second.startswith("→ continue it: on node2, kill -CONT ")
+        assert second.startswith("  → continue it: on node2, kill -CONT ")
         [culprit] = ticking("why", "-o", "json").objects[0]["culprits"]
         assert (culprit["task"], culprit["host"], culprit["kind"]) == ("worker/1", "node2", "stopped")
     finally:
@@ -141,5 +141,5 @@ def test_why_names_the_first_error_of_a_job_that_has_failed(hosts: Hosts) -> Non
     )
     first, second, *rest = hosts.ok("why").splitlines()
     assert first == "worker/1 on node2 cannot import einops: it is not installed there"
-    assert second.startswith("→ name its package in a requirements file")
+    assert second.startswith("  → name its package in a requirements file")
     assert any("No module named 'einops'" in line for line in rest)

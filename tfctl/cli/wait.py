@@ -17,7 +17,7 @@ from tfctl.cli.text import lasted, print_json
 from tfctl.cli.times import limit, seconds
 from tfctl.cli.which import open_job
 from tfctl.errors import Exit, TfctlError, Unreachable
-from tfctl.wording import Lines, counted, plain, printed
+from tfctl.wording import Lines, counted, plain, printed, with_remedy
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -127,7 +127,7 @@ def until_ended(
         say(Lines(heading, *(f"  {line}" for line in last)))
     say(sentence(ended))
     if not as_json and (why := _why(culprit, lines)):
-        say(Lines(why["sentence"], f"  → {why['remedy']}"))
+        say(with_remedy(why["sentence"], why["remedy"]))
     return exit_code(ended)
 
 

@@ -21,7 +21,7 @@ def why(
     inventory: InventoryOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Say why a job hangs or has failed: the task that is the cause, and what to do.
+    """Name the task that makes a job hang or fail, and what to do.
 
     The hosts measure the tasks for two seconds: processes, stacks, connections, last lines, disks and the kernel's log.
     The first line names the cause, the second one the remedy; the evidence is below. Exit code: 0, whatever is found.

@@ -11,7 +11,7 @@ from tfctl.jobs import causes
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.trace import BUSY, Activity, Trace, TracedTask, ranges, trace
 from tfctl.node import judge, names, wire
-from tfctl.wording import counted, plain
+from tfctl.wording import counted, plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.remote.fleet import Fleet
@@ -85,11 +85,13 @@ class Diagnosis:
         if self.verdict == "healthy":
             yield f"nothing is wrong with {self.job}: it is {self.state}"
         elif self.verdict == "unknown":
-            yield f"unknown: {self.job} is {self.state}, and nothing that its hosts see tells why it does not go on"
-            yield f"→ look at its tasks: tfctl trace {self.job}; at what they print: tfctl logs {self.job}"
+            sentence = (
+                f"unknown: {self.job} is {self.state}, and nothing that its hosts see tells why it does not go on"
+            )
+            look = f"look at its tasks: tfctl trace {self.job}; at what they print: tfctl logs {self.job}"
+            yield from with_remedy(sentence, look).split("\n")
         for culprit in self.culprits:
-            yield culprit.sentence
-            yield f"→ {culprit.remedy}"
+            yield from with_remedy(culprit.sentence, culprit.remedy).split("\n")
         for sentence in self.evidence:
             yield f"  {sentence}"
 
