@@ -113,7 +113,7 @@ def test_provision_installs_py_spy_and_repairs_it(pair: Lab) -> None:
         pair.shell("node1", f"sudo sh -c '{harm}'")
         expected_state.is_violated(expected_state.py_spy, node1)
         code, report, _ = provision(pair, "--stack", "none", "--limit", "node1")
-        assert (code, report["changed"]) == (0, 1)
+        assert (code, report["changed"] > 0) == (0, True)
         expected_state.py_spy(node1)
 
 
