@@ -104,6 +104,17 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def consecutive(numbers: Iterable[int]) -> list[list[int]]:
+    """Return the first and the last of each run of consecutive numbers, or the only one, in ascending order."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return found
+
+
 def listed(names: Sequence[str], conjunction: str = "and") -> str:
     """Return ``a``, ``a and b`` or ``a, b and c``."""
     *most, last = names

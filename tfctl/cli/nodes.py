@@ -13,7 +13,7 @@ from tfctl.cli.tables import Column, Table
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
 from tfctl.node.names import REQUIREMENTS
-from tfctl.wording import Lines, abbreviated, counted, plain, with_remedy
+from tfctl.wording import Lines, abbreviated, consecutive, counted, plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import NodesObject
@@ -159,13 +159,7 @@ def _free(node: wire.Node) -> str:
 
 def ranges(numbers: list[int]) -> str:
     """Return sorted numbers as ranges: ``2222-2224 2230``."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][-1] + 1:
-            found[-1][1:] = [number]
-        else:
-            found.append([number])
-    return " ".join("-".join(map(str, part)) for part in found)
+    return " ".join("-".join(map(str, part)) for part in consecutive(numbers))
 
 
 def _jobs(state: NodeState) -> str:

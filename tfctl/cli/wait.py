@@ -17,7 +17,7 @@ from tfctl.cli.text import lasted, print_json
 from tfctl.cli.times import limit, seconds
 from tfctl.cli.which import open_job
 from tfctl.errors import Exit, TfctlError, Unreachable
-from tfctl.wording import Lines, counted, plain, printed, with_remedy
+from tfctl.wording import Lines, counted, printed, with_remedy
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -116,17 +116,18 @@ def until_ended(
             line.clear()
         culprit = ended.culprit
         lines = None if culprit is None else _last_lines(fleet, ended, culprit)
+        why = _why(culprit, lines) if culprit is not None and lines else None
     if as_json:
         from tfctl.cli.tables import job_json
 
-        shown: EndedJobObject = {**job_json(ended), "last_lines": lines, "why": _why(culprit, lines)}
+        shown: EndedJobObject = {**job_json(ended), "last_lines": lines, "why": why}
         print_json(shown)
     elif lines and culprit and not follow:
         last = [line for text in lines for line in printed(text)][-_LAST_LINES:]
         heading = f"the last {counted(len(last), 'line')} of {culprit} on {culprit.host}:"
         say(Lines(heading, *(f"  {line}" for line in last)))
     say(sentence(ended))
-    if not as_json and (why := _why(culprit, lines)):
+    if why is not None and not as_json:
         say(with_remedy(why["sentence"], why["remedy"]))
     return exit_code(ended)
 
@@ -256,20 +257,12 @@ def _in_thread(work: Callable[[], JobState], after: Callable[[], object]) -> Fut
     return result
 
 
-def _why(task: TaskState | None, lines: Sequence[str] | None) -> CulpritObject | None:
-    """Return the cause that the last lines of the task that made the job fail name, if a rule knows more than them."""
-    from tfctl.jobs import causes
+def _why(task: TaskState, lines: Sequence[str]) -> CulpritObject | None:
+    """Return the cause that the last lines of the task that made the job fail name, or None."""
+    from tfctl.jobs.why import culprit_object, of_lines
 
-    found = causes.find([(float(number), line) for number, line in enumerate(lines or ())])
-    if task is None or found is None or not found.cause.explains:
-        return None
-    return {
-        "task": str(task),
-        "host": task.host,
-        "kind": found.cause.kind,
-        "sentence": plain(f"{task} on {task.host} {found.sentence}"),
-        "remedy": plain(found.remedy),
-    }
+    found = of_lines(task, lines)
+    return None if found is None else culprit_object(found)
 
 
 def _last_lines(fleet: Fleet, state: JobState, task: TaskState) -> list[str]:

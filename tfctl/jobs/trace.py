@@ -12,6 +12,7 @@ from tfctl.errors import TfctlError, together
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.node import names, wire
 from tfctl.remote.session import ask_node
+from tfctl.wording import consecutive
 
 if TYPE_CHECKING:
     from tfctl.remote.fleet import Fleet
@@ -63,7 +64,8 @@ _LIBRARIES = "tensorflow|keras|tf_keras|horovod|absl|numpy|tensorflow_estimator|
 _LIBRARY = re.compile(rf"(^|/)({_LIBRARIES})(/|$)|site-packages/|^<frozen ")
 #: Files of TensorFlow that call functions of Python from a data set (tf.data), in a thread of its own.
 _INPUT = ("data/ops/from_generator_op.py", "python/ops/script_ops.py")
-_FOR_OTHERS = ("together", "join", "execute")
+#: What tasks do that wait for others.
+FOR_OTHERS = ("together", "join", "execute")
 #: A task that has used more of a core (during the measurement) computes.
 BUSY = 0.5
 
@@ -136,7 +138,7 @@ def activity(seen: wire.TaskTrace) -> Activity:
     if seen.state == "blocked":
         return Activity("other", f"is blocked in the kernel ({seen.waits or 'unknown'})", where)
     main = _wait_of(seen.threads[0]) if seen.threads else None
-    if main is None or main.kind in _FOR_OTHERS:
+    if main is None or main.kind in FOR_OTHERS:
         for thread in seen.threads[1:]:
             if any(frame.file.endswith(_INPUT) for frame in thread.frames):
                 return Activity("input", f"{'computes' if thread.active else 'waits for'} its input", _where([thread]))
@@ -204,11 +206,7 @@ def ranges(tasks: Sequence[TaskState]) -> str:
     for task in tasks:
         by_role.setdefault(task.role, []).append(task.index)
     for role, indices in by_role.items():
-        run: list[int] = []
-        for index in [*sorted(indices), -1]:
-            if run and index != run[-1] + 1:
-                first, last = names.task(role, run[0]), names.task(role, run[-1])
-                found += [first] if len(run) == 1 else [first, last] if len(run) == 2 else [f"{first} to {last}"]
-                run = []
-            run.append(index)
+        for part in consecutive(indices):
+            ends = [names.task(role, index) for index in part]
+            found += [" to ".join(ends)] if part[-1] - part[0] > 1 else ends
     return ", ".join(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.jobs import causes
 from tfctl.jobs.state import JobState, TaskState
-from tfctl.jobs.trace import BUSY, Activity, Trace, TracedTask, ranges, trace
+from tfctl.jobs.trace import BUSY, FOR_OTHERS, Activity, Trace, TracedTask, ranges, trace
 from tfctl.node import judge, names, wire
 from tfctl.wording import counted, plain, with_remedy
 
@@ -21,7 +21,7 @@ MEASURE_S = 2.0
 #: A task is silent if it has printed nothing for so many times its usual interval, and at least for so long (s).
 SILENT_TIMES, SILENT_S = 10, 5.0
 #: A silent task that uses less of a core waits. One that waits in TensorFlow for others uses up to this much, for
-#: heartbeats and polling (docs/troubleshooting.md has the measurement); one that computes uses a core or more.
+#: heartbeats and polling; one that computes uses a core or more.
 WAITING = 0.05
 #: Whose clients it takes so many attempts to send the last bytes, is not reached.
 RETRIES = 2
@@ -29,8 +29,6 @@ RETRIES = 2
 FULL_MIB = 32
 #: How many of its last lines say why a task that has not ended prints nothing more.
 _LAST_WORDS = 25
-#: What tasks do that wait for others.
-_FOR_OTHERS = ("together", "join", "execute", "serve")
 
 
 class CulpritObject(TypedDict):
@@ -120,22 +118,29 @@ def why(fleet: Fleet, state: JobState, errors: Sequence[TfctlError]) -> Diagnosi
     return diagnose(state, found, errors)
 
 
+def of_lines(task: TaskState, lines: Sequence[str]) -> Culprit | None:
+    """Return the cause that the last lines of a task that has failed name, if a rule knows more than they say."""
+    found = causes.find([(float(number), line) for number, line in enumerate(lines)])
+    return _named(task, found) if found is not None and found.cause.explains else None
+
+
+def culprit_object(culprit: Culprit) -> CulpritObject:
+    return {
+        "task": culprit.task or None,
+        "host": culprit.host,
+        "kind": culprit.kind,
+        "sentence": plain(culprit.sentence),
+        "remedy": plain(culprit.remedy),
+    }
+
+
 def as_object(found: Diagnosis) -> WhyObject:
     """Return what `tfctl why -o json` prints."""
     return {
         "job": found.job,
         "state": found.state,
         "verdict": found.verdict,
-        "culprits": [
-            {
-                "task": each.task or None,
-                "host": each.host,
-                "kind": each.kind,
-                "sentence": plain(each.sentence),
-                "remedy": plain(each.remedy),
-            }
-            for each in found.culprits
-        ],
+        "culprits": [culprit_object(each) for each in found.culprits],
         "evidence": [plain(sentence) for sentence in found.evidence],
     }
 
@@ -241,7 +246,7 @@ def _of_processes(case: _Case) -> list[Culprit]:
             unit = names.unit(case.state.job, task.role, task.index)
             remedy = f"continue it: on {task.host}, systemctl thaw {unit}"
             found.append(Culprit(str(task), task.host, "frozen", f"{where} is frozen", remedy))
-        elif seen.state == "blocked" and (seen.cpu or 0.0) < WAITING and _is_silent(case, each):
+        elif seen.state == "blocked" and _idle(each) and _is_silent(case, each):
             remedy = f"look at the disks and network file systems of {task.host}: dmesg, mount"
             sentence = f"{where} is blocked in the kernel ({seen.waits or 'unknown'}), as by a disk or a file server"
             found.append(Culprit(str(task), task.host, "blocked in the kernel", sentence, remedy))
@@ -308,6 +313,12 @@ def _of_network(case: _Case) -> list[Culprit]:
     return [Culprit(str(on_it[0].task) if on_it else "", host, "network", sentence, remedy)]
 
 
+def _named(task: TaskState, found: causes.FoundCause) -> Culprit:
+    """Return the task as the culprit that a rule has found in its lines."""
+    sentence = f"{task} on {task.host} {found.sentence}"
+    return Culprit(str(task), task.host, found.cause.kind, sentence, found.remedy)
+
+
 def _peer(case: _Case, address: str) -> TracedTask | None:
     """Return the task at the other end of a connection: the one that listens there, or another one of that host."""
     host, port = _split(address)
@@ -326,7 +337,7 @@ def _of_silence(case: _Case) -> list[Culprit]:
     running = [each for each in case.tasks if each.seen is not None and each.task.state == "running"]
     working = [each for each in running if each.activity.kind != "serve"]
     silent = [each for each in working if _is_silent(case, each)]
-    own = [each for each in silent if each.activity.kind not in _FOR_OTHERS]
+    own = [each for each in silent if each.activity.kind not in FOR_OTHERS]
     if len(silent) < len(working):
         # Those that have printed no two lines have no usual interval: they may never print.
         own = [each for each in own if each.seen and each.seen.usual is not None]
@@ -338,7 +349,7 @@ def _of_silence(case: _Case) -> list[Culprit]:
 
 
 def _idle(each: TracedTask) -> bool:
-    return bool(each.seen) and ((each.seen and each.seen.cpu) or 0.0) < WAITING
+    return each.seen is not None and (each.seen.cpu or 0.0) < WAITING
 
 
 def _is_in_own_code(each: TracedTask) -> bool:
@@ -394,9 +405,7 @@ def _is_silent(case: _Case, each: TracedTask) -> bool:
 
 def _all_silent(case: _Case) -> bool:
     running = [each for each in case.tasks if each.task.state == "running"]
-    return bool(running) and all(
-        _is_silent(case, each) and ((each.seen and each.seen.cpu) or 0.0) < WAITING for each in running
-    )
+    return bool(running) and all(_is_silent(case, each) and _idle(each) for each in running)
 
 
 def _doing(case: _Case) -> Iterator[str]:

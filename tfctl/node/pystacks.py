@@ -4,8 +4,7 @@ py-spy reads the memory of a process with process_vm_readv, without stopping it 
 capability CAP_SYS_PTRACE alone, without root. So that the values of variables, which may be secrets, never leave the
 process, --locals is not used. Names of functions and files may contain anything: py-spy writes them as JSON.
 
-systemd.exec(5) describes the properties. With PrivateUsers, the capability would be one of another namespace; with
-ProtectProc=invisible, it still shows the processes.
+systemd.exec(5) describes the properties. With PrivateUsers, the capability would be one of another namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from . import names, wire
 from .session import RequestRefused
 from .system import System, run
 
-#: The rights of the unit. Its root directory is empty but for py-spy and what the shell needs.
+#: The rights of the unit.
 _RIGHTS = (
     "User=nobody", "AmbientCapabilities=CAP_SYS_PTRACE", "CapabilityBoundingSet=CAP_SYS_PTRACE", "NoNewPrivileges=yes",
     "ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateDevices=yes", "PrivateNetwork=yes",

@@ -13,11 +13,13 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from . import names, unit_list, versions, wire
 from .exits import Exit
 from .session import RequestRefused
+
+K = TypeVar("K")
 
 PROVISION = "run: tfctl provision INVENTORY --tags job_host"
 _QUIET = ("--no-pager", "--no-ask-password")
@@ -164,6 +166,26 @@ def node_part() -> str:
 def caller() -> str:
     """Return the login name of the user who ran sudo."""
     return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+
+
+def run_at_once(commands: Mapping[K, Sequence[str]], timeout: float) -> dict[K, bytes]:
+    """Run programs at the same time, and return what each has printed, in the given order. One that cannot be started
+    or has not ended after ``timeout`` seconds is missing, with all after it."""
+    running: dict[K, subprocess.Popen[bytes]] = {}
+    found = {}
+    until = time.monotonic() + timeout
+    try:
+        for key, command in commands.items():
+            running[key] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        for key, process in running.items():
+            found[key], _ = process.communicate(timeout=max(0.1, until - time.monotonic()))
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    finally:
+        for process in running.values():
+            process.kill()
+            process.communicate()
+    return found
 
 
 def run(command: list[str], timeout: float) -> ProgramResult:

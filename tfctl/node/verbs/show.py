@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
 from .. import fields, jobstore, names, reservations, statuses, summaries, wire
 from ..session import NodeSession
-from ..system import System
+from ..system import System, run_at_once
 from ..units import jobs_with_live_units
 
 #: The longest time (s) to ask the journal for last lines: the states are worth more than the ages.
@@ -91,24 +90,12 @@ def _with_ages(system: System, jobs: Sequence[wire.JobStatus]) -> tuple[wire.Job
 def _last_times(system: System, runs: Mapping[str, str]) -> dict[str, float]:
     """Return the time of the last entry of each unit's run. The calls of journalctl run at once: 10 ms each."""
     words = [*system.journalctl, "-q", "--no-pager", "-o", "json", "--output-fields=_TRANSPORT", "--lines=1"]
-    processes: dict[str, subprocess.Popen[bytes]] = {}
+    commands = {unit: [*words, f"TFCTL_RUN={run}", f"_SYSTEMD_UNIT={unit}"] for unit, run in runs.items()}
     found = {}
-    until = time.monotonic() + _JOURNAL_S
-    try:
-        for unit, run in runs.items():
-            processes[unit] = subprocess.Popen(
-                [*words, f"TFCTL_RUN={run}", f"_SYSTEMD_UNIT={unit}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-            )
-        for unit, process in processes.items():
-            output, _ = process.communicate(timeout=max(0.1, until - time.monotonic()))
+    with contextlib.suppress(wire.Malformed):
+        for unit, output in run_at_once(commands, _JOURNAL_S).items():
             if output:
                 found[unit] = wire.journal_entry(output).time
-    except (OSError, subprocess.TimeoutExpired, wire.Malformed):
-        pass
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.communicate()
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import statistics
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from .. import connections, disks, fields, jobstore, names, pystacks, usage, wir
 from ..exits import Exit
 from ..journal_export import ExportReader
 from ..session import NodeSession, RequestRefused
-from ..system import System, host
+from ..system import System, host, run_at_once
 from ..system import run as run_to_end
 from ..wire import TaskName
 
@@ -27,8 +26,6 @@ _JOURNAL_S = 5.0
 #: Lines of the kernel that concern memory or GPUs.
 _KERNEL = "Out of memory|oom-kill|oom_reaper|Killed process|Xid|fallen off the bus|I/O error|nfs: server"
 _KERNEL_LINES = 20
-#: Processes of a task whose stacks are taken: those that have used most CPU time.
-_PROCESSES = 1
 
 
 class _Process(NamedTuple):
@@ -147,22 +144,11 @@ def _last_lines(system: System, record: wire.Record, tasks: Sequence[TaskName]) 
     """Return the last lines of each task. The calls of journalctl run at once."""
     words = [*system.journalctl, "-q", "--no-pager", "--all", "-o", "export", f"--lines={_READ}",
              "--output-fields=" + ",".join(wire.JOURNAL_FIELDS), f"TFCTL_RUN={record.run}"]  # fmt: skip
-    running: dict[TaskName, subprocess.Popen[bytes]] = {}
+    commands = {task: [*words, f"_SYSTEMD_UNIT={names.unit(record.job, *task)}"] for task in tasks}
     found = {}
-    until = time.monotonic() + _JOURNAL_S
-    try:
-        for task in tasks:
-            unit = f"_SYSTEMD_UNIT={names.unit(record.job, *task)}"
-            running[task] = subprocess.Popen([*words, unit], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        for task, process in running.items():
-            output, _ = process.communicate(timeout=max(0.1, until - time.monotonic()))
+    with contextlib.suppress(wire.Malformed):
+        for task, output in run_at_once(commands, _JOURNAL_S).items():
             found[task] = _lines(output)
-    except (OSError, subprocess.TimeoutExpired, wire.Malformed):
-        pass
-    finally:
-        for process in running.values():
-            process.kill()
-            process.communicate()
     return found
 
 
