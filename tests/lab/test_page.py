@@ -48,6 +48,8 @@ def test_page_shows_a_training_of_six_tasks_to_its_end(page: Page, jobs: Jobs) -
         expect(page.locator(".facts")).to_contain_text("parameter_server")
         site.open(page, "logs/digits-ps")
         expect(page.locator(".pill")).to_have_text("Following")
+        # A search finds what has been printed so far.
+        expect(page.locator(".line").filter(has_text="loss").first).to_be_visible(timeout=TRAINED)
         page.get_by_label("Search with a regular expression").fill("loss")
         page.keyboard.press("Enter")
         expect(page.locator(".found")).to_contain_text(re.compile(r"\d+ of \d+ match"), timeout=TRAINED)

@@ -29,8 +29,8 @@ def trace(
         typer.Argument(
             metavar="[JOB] [ROLE [INDEX]]",
             show_default=False,
-            help="A job's name or file (default: the running job, or the last one), then the tasks whose whole stacks "
-            "to show (default: one line for all tasks that do the same).",
+            help="A job's name or file (default: the running job, or the last one), then the tasks to show whole "
+            "stacks of (default: one line for each group of tasks that do the same).",
         ),
     ] = None,
     job_option: JobOption = None,
@@ -39,7 +39,7 @@ def trace(
 ) -> int:
     """Show what tasks do at this moment, by their Python stacks.
 
-    Tasks that do the same share a line; what few of them do comes first. The tasks are not stopped meanwhile. The
+    Tasks that do the same share a line. The smallest groups are printed first. The tasks are not stopped meanwhile. The
     values of variables are not read. tfctl provision installs what is needed on the hosts.
     """
     from tfctl.jobs import trace as tracing

@@ -21,10 +21,12 @@ def why(
     inventory: InventoryOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Name the task that makes a job hang or fail, and what to do.
+    """Name the task or the host that makes a job hang or fail, and print a remedy.
 
-    The hosts measure the tasks for two seconds: processes, stacks, connections, last lines, disks and the kernel's log.
-    The first line names the cause, the second one the remedy; the evidence is below. Exit code: 0, whatever is found.
+    The hosts measure running tasks for two seconds: processes, stacks, connections, last lines, disks and the kernel's
+    log. The first line names the cause, the second one the remedy; the evidence is below.
+
+    Exit code: 0 whatever is found, 4 no host answers.
     """
     from tfctl.jobs import why as reasons
 

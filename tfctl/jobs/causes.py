@@ -41,7 +41,8 @@ def _cause(kind: str, pattern: str, sentence: str, remedy: str, source: str, *, 
 
 
 _VERSIONS = "give all hosts the same stack: tfctl provision INVENTORY; tfctl nodes -o wide shows what each has"
-#: The first rule that applies to a line counts; the lines of a task are searched from the first to the last.
+#: For each line, the first rule that matches counts. Of all lines, the one whose rule is earliest in this table counts;
+#: consequences count only if nothing else matches.
 CAUSES = (
     _cause(
         "GPU memory",
