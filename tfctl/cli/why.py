@@ -21,7 +21,7 @@ def why(
     inventory: InventoryOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Name the task or the host that makes a job hang or fail, and print a remedy.
+    """Name the task or host that makes a job hang or fail.
 
     The hosts measure running tasks for two seconds: processes, stacks, connections, last lines, disks and the kernel's
     log. The first line names the cause, the second one the remedy; the evidence is below.
