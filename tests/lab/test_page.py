@@ -56,7 +56,7 @@ def test_page_shows_a_training_of_six_tasks_to_its_end(page: Page, jobs: Jobs) -
         if pictures:
             page.screenshot(path=pictures / "lab-logs.png")
         site.open(page, "curves/digits-ps")
-        expect(page.locator("figcaption b").first).to_have_text("Examples per second", timeout=TRAINED)
+        expect(page.locator("figcaption b").first).to_have_text("loss", timeout=TRAINED)
         site.open(page, "job/digits-ps")
         expect(page.locator("#subject .badge")).to_have_text("succeeded", timeout=TRAINED)
         expect(page.locator(".strips > .succeeded")).not_to_have_count(0)
