@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -162,13 +160,6 @@ def test_a_job_that_is_over_is_reported_for_a_day() -> None:
     found = values(Scrape([over], [], time=200 + 86399.0))
     assert [labels["state"] for labels, value in found["tfctl_job_state"] if value] == ["failed"]
     assert "tfctl_job_info" not in values(Scrape([over], [], time=200 + 86401.0))
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="part of Debian's package prometheus")
-def test_promtool_accepts_names_types_and_units() -> None:
-    shown = text(Scrape([running()], [(a_host(), a_node())]))
-    done = subprocess.run(["promtool", "check", "metrics"], input=shown, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_each_metric_is_exported_once_with_a_help_text_and_a_suffix_for_counters() -> None:
