@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from simulated_network import EPOCH, Network, Process
 
@@ -25,7 +25,7 @@ from tfctl.jobs import state
 from tfctl.jobs.state import JobState
 from tfctl.model import plan
 from tfctl.model.job import Job
-from tfctl.node import guards, jobstore, judge, names, wire
+from tfctl.node import guards, jobstore, judge, names, statuses, wire
 from tfctl.node.exits import Exit
 from tfctl.node.guard.__main__ import watch
 from tfctl.node.guard.credentials import Credentials
@@ -78,6 +78,11 @@ class SimulatedHost:
         self.at_keep: Callable[[], object] = lambda: None
         self.guard: Process | None = None
         self.notified: list[str] = []
+        #: What its tasks have printed, as far as a guard reads it.
+        self.printed: dict[wire.TaskName, tuple[wire.Printed, ...]] = {}
+        #: How the progress of its tasks is known, if it is, and since when (network time) they make none.
+        self.progress: Literal["steps", "lines"] | None = None
+        self.stands_since: float | None = None
         self._credentials = Credentials(name, "")
         self._gives_up = False
 
@@ -138,9 +143,9 @@ class SimulatedHost:
         found, noted = self.attempts[number], guards.report(self.system, self.job, number)
         if noted is not None and not self.guarded:
             noted = noted._replace(retry_at=None)
+        tasks = statuses.with_causes(self.system, found.record, tuple(found.tasks.values()))
         return wire.JobStatus(
-            self.job, number, found.record.run, found.record, found.stopped, tuple(found.tasks.values()), found.kept,
-            noted, self.guarded,
+            self.job, number, found.record.run, found.record, found.stopped, tasks, found.kept, noted, self.guarded,
         )  # fmt: skip
 
     def mark(
@@ -325,12 +330,35 @@ class SimulatedHost:
                 self.notified.append(request.outcome)
                 await asyncio.sleep(NOTIFY_S)
                 send(wire.Notified())
+            elif isinstance(request, wire.SampleRequest):
+                await self._sample(reader, send)
+            elif isinstance(request, wire.TraceRequest):
+                send(self._traced(request))
             elif isinstance(request, wire.LeaveRequest):
                 send(wire.Left())
                 self.network.loop.call_later(0.1, self.remove_guard)
         except (RequestRefused, wire.Malformed) as error:
             send(wire.Error(int(Exit.USAGE), str(error)))
         writer.close()
+
+    async def _sample(self, reader: asyncio.StreamReader, send: Any) -> None:
+        if self.progress is None:
+            raise RequestRefused(Exit.FAILED, "this host takes no samples")
+        while not reader.at_eof():
+            number = max(self.attempts)
+            running = [one for one in self.attempts[number].tasks.values() if one.state == "running"]
+            now = self.network.now
+            moved = now if self.stands_since is None else self.stands_since
+            step = int(moved) if self.progress == "steps" else None
+            rows = [wire.TaskSample(*one.name, silent=now - moved, step=step) for one in running]
+            send(wire.Sampled(number, wire.Sample(self._time(), None, None, tuple(rows))))
+            await asyncio.sleep(wire.SAMPLE_S)
+
+    def _traced(self, request: wire.TraceRequest) -> wire.Traced:
+        number = max(self.attempts)
+        names_of = self.attempts[number].tasks if request.tasks is None else request.tasks
+        rows = [wire.TaskTrace(*name, 0, "gone", None, (), lines=self.printed.get(name, ())) for name in names_of]
+        return wire.Traced(number, tuple(rows), time=self._time())
 
     async def _stop(self, request: wire.StopRequest, send: Any) -> None:
         assert request.run is not None, "a guard stops only the run that it knows"

@@ -44,7 +44,7 @@ def test_each_command_prints_json_except_those_that_print_another_format() -> No
 
 def test_tables_print_exactly_the_keys_of_their_objects() -> None:
     assert keys(TASKS) == set(TaskObject.__annotations__)
-    assert keys(JOBS) | {"tasks"} == set(JobObject.__annotations__)
+    assert keys(JOBS) | {"tasks", "why"} == set(JobObject.__annotations__)
     assert keys(EVENTS) == set(EventObject.__annotations__)
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NotRequired, TypedDict
 from tfctl.cli.tables import EventObject, JobObject, ProgressObject
 from tfctl.errors import ErrorObject
 from tfctl.jobs.nodes import NodeObject, StateName
-from tfctl.jobs.why import CulpritObject, WhyObject
+from tfctl.jobs.why import WhyObject
 from tfctl.lab.status import LabStatus
 from tfctl.model.stacks import Stack
 from tfctl.node.wire import JobStateName, Node, TaskStateName
@@ -29,12 +29,10 @@ class FailedObject(TypedDict):
 class EndedJobObject(JobObject):
     """The job, as `tfctl status` prints it.
 
-    ``last_lines``: the last ten lines of the task that made the job fail, or null if there is no such task. ``why``:
-    the cause that they name, as `tfctl why` prints it, or null.
+    ``last_lines``: the last ten lines of the task that made the job fail, or null if there is no such task.
     """
 
     last_lines: list[str] | None
-    why: CulpritObject | None
 
 
 class WrittenFilesObject(TypedDict):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
-from tfctl.wording import abbreviated, cell, plain, rfc3339, rfc3339_ms, unmarked
+from tfctl.jobs.culprits import CulpritObject, culprit_object
+from tfctl.wording import Lines, abbreviated, cell, plain, rfc3339, rfc3339_ms, unmarked, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import PlaceObject
@@ -79,7 +80,9 @@ def job_text(state: JobState, wide: bool = False) -> text.Rendered:
     """Return a job's state and its reason, above a table of its tasks, failed ones first."""
     record = state.record
     head = f"{state.job}  attempt {state.attempt}  {cell(record.strategy)}  {cell(record.stack)}  "
-    reason = [f"  {unmarked(plain(state.reason))}"] if state.reason else []
+    reasons = [with_remedy(unmarked(plain(state.reason)), next_step(state))] if state.reason else []
+    reasons += [explanation(state)] if state.why else []
+    reason = [f"  {line}" for each in reasons for line in each.split("\n")]
     far = [f"  {progress_text(state.progress)}"] if state.progress else []
     left = [f"  {plain(_remaining(state))}"] if state.remaining else []
     tasks = TASKS.render(state.by_attention(), wide)
@@ -89,7 +92,19 @@ def job_text(state: JobState, wide: bool = False) -> text.Rendered:
 
 def job_json(state: JobState) -> JobObject:
     """Return the object that `status -o json` prints, and that `list -o json` prints for each job."""
-    return cast("JobObject", {**JOBS.json([state])[0], "tasks": TASKS.json(state.tasks)})
+    why = culprit_object(state.why) if state.why else None
+    return cast("JobObject", {**JOBS.json([state])[0], "why": why, "tasks": TASKS.json(state.tasks)})
+
+
+def explanation(state: JobState) -> Lines:
+    """Return who has made a job fail and what to do about it, as far as its guard knows; else an empty string."""
+    found = state.why
+    return with_remedy(unmarked(plain(found.sentence)), unmarked(plain(found.remedy))) if found else Lines()
+
+
+def next_step(state: JobState) -> str:
+    """Return what to do about a job that has stalled."""
+    return f"see what each task did then: tfctl why {state.job}" if state.stall else ""
 
 
 def progress_text(progress: Progress) -> str:
@@ -259,7 +274,8 @@ class JobObject(TypedDict):
     run under its name, that are alive although the job has ended. ``inventory``: the path of the inventory on the
     machine that started the job. ``started``, ``finished``: RFC 3339, in UTC, or null. ``reason``: why the job is in
     this state, or an empty string. ``culprit``: the task that made it fail, such as ``worker/3``, or null.
-    ``progress``: how far it is, or null if nothing is known.
+    ``progress``: how far it is, or null if nothing is known. ``why``: the task whose failure explains that of the job,
+    as far as its guard knows, or null.
     """
 
     job: str
@@ -274,6 +290,7 @@ class JobObject(TypedDict):
     reason: str
     culprit: str | None
     progress: ProgressObject | None
+    why: CulpritObject | None
     tasks: list[TaskObject]
 
 
@@ -298,9 +315,8 @@ class EventObject(TypedDict):
 
     ``role``, ``index``: the task, or null for an event of the whole job. ``host``: where it happened, or null.
     ``event``: a start, stop or restart by a user; the begin or end of a task's run; the success or failure of the job;
-    or an action of a guard. ``by``: the user, or null. ``oom``: whether the kernel killed the task because it ran out
-    of memory.
-    ``reason``: more about it, or an empty string.
+    or an action of a guard (retry, notify, stall, resume). ``by``: the user, or null. ``oom``: whether the kernel
+    killed the task because it ran out of memory. ``reason``: more about it, or an empty string.
     """
 
     time: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tfctl.cli.objects import EndedJobObject
     from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.state import JobState, TaskState
-    from tfctl.jobs.why import CulpritObject
     from tfctl.node.wire import JobStateName, TaskName
     from tfctl.remote.fleet import Fleet
 
@@ -64,9 +63,8 @@ def wait(
     """Wait until a job has ended. The job's guards (one small process per host) then stop tasks that are
     still running, such as parameter servers.
 
-    If the job has failed, the last lines of the task that made it fail are printed on stderr and, if they name a known
-    cause, this and the remedy. With -o json, stdout gets the job as `tfctl status` prints it, with both as last_lines
-    and why.
+    If the job has failed, the last lines of the task that made it fail are printed on stderr, with the cause and the
+    remedy. With -o json, stdout gets the job as `tfctl status` prints it, with last_lines.
 
     Exit code: 0 it succeeded, 100 it failed, 101 it still runs after --timeout, or a
     host was silent for --host-timeout, 103 it was stopped, 4 no host answers.
@@ -116,19 +114,19 @@ def until_ended(
             line.clear()
         culprit = ended.culprit
         lines = None if culprit is None else _last_lines(fleet, ended, culprit)
-        why = _why(culprit, lines) if culprit is not None and lines else None
-    if as_json:
-        from tfctl.cli.tables import job_json
+        ended = ended.with_last_lines(lines or ())
+    from tfctl.cli.tables import explanation, job_json, next_step
 
-        shown: EndedJobObject = {**job_json(ended), "last_lines": lines, "why": why}
+    if as_json:
+        shown: EndedJobObject = {**job_json(ended), "last_lines": lines}
         print_json(shown)
     elif lines and culprit and not follow:
         last = [line for text in lines for line in printed(text)][-_LAST_LINES:]
         heading = f"the last {counted(len(last), 'line')} of {culprit} on {culprit.host}:"
         say(Lines(heading, *(f"  {line}" for line in last)))
-    say(sentence(ended))
-    if why is not None and not as_json:
-        say(with_remedy(why["sentence"], why["remedy"]))
+    say(with_remedy(sentence(ended), "" if as_json else next_step(ended)))
+    if not as_json and (why := explanation(ended)):
+        say(why)
     return exit_code(ended)
 
 
@@ -255,14 +253,6 @@ def _in_thread(work: Callable[[], JobState], after: Callable[[], object]) -> Fut
 
     threading.Thread(target=run, daemon=True).start()
     return result
-
-
-def _why(task: TaskState, lines: Sequence[str]) -> CulpritObject | None:
-    """Return the cause that the last lines of the task that made the job fail name, or None."""
-    from tfctl.jobs.why import culprit_object, of_lines
-
-    found = of_lines(task, lines)
-    return None if found is None else culprit_object(found)
 
 
 def _last_lines(fleet: Fleet, state: JobState, task: TaskState) -> list[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfctl.errors import NotFound, TfctlError, of_exit, together
 from tfctl.jobs import clocks, progress
 from tfctl.jobs.progress import Progress
-from tfctl.node import judge, wire
+from tfctl.node import causes, judge, wire
 from tfctl.node.judge import ALIVE, ENDED
 from tfctl.node.names import task as task_name
 from tfctl.wording import Lines
@@ -91,7 +91,8 @@ class JobState:
     answered, so nothing has to be cleaned up from here.
     ``unreported``: the hosts that have answered without a word about this run: they have lost it, or their answer is
     older than the run. ``rebooted``: the hosts that have lost tasks by a reboot, while the guard of the head runs and
-    cannot see that by itself."""
+    cannot see that by itself. ``stall``: what the guard has noted if the job makes no progress, or has failed for that
+    reason."""
 
     job: str
     attempt: int
@@ -106,6 +107,25 @@ class JobState:
     guarded: bool = False
     unreported: tuple[str, ...] = ()
     rebooted: tuple[str, ...] = ()
+    stall: wire.Stall | None = None
+
+    @property
+    def why(self) -> causes.Culprit | None:
+        """The task whose failure explains that of the job, with what its guard knows about the cause."""
+        if self.culprit is None:
+            return None
+        return causes.of_job(self.job, [(task.record, task.status) for task in self.tasks])
+
+    def with_last_lines(self, lines: Sequence[str]) -> JobState:
+        """Return the state with the cause that the last lines of the culprit name, if its guard does not know one yet:
+        it looks at them a few seconds after the failure."""
+        if self.culprit is None or self.culprit.status.cause is not None:
+            return self
+        moment = self.culprit.status.finished or 0.0
+        cause = causes.noted(wire.Printed(moment, line) for line in lines)
+        culprit = replace(self.culprit, status=self.culprit.status._replace(cause=cause))
+        tasks = tuple(culprit if task is self.culprit else task for task in self.tasks)
+        return replace(self, tasks=tasks, culprit=culprit)
 
     @property
     def reason(self) -> str:
@@ -281,13 +301,14 @@ def _job(
     noted = _noted(record, ours)
     # The guard notes a reason where clients cannot tell by the tasks that the job has failed.
     failed = verdict.state == "failed" or bool(noted and noted.reason)
+    stall = noted.stall if noted else None
     retry_at = noted.retry_at if noted and failed and stopped is None and verdict.state != "succeeded" else None
     if noted and retry_at is not None:
         verdict = judge.Verdict("starting", noted.reason or verdict.reason)
     elif noted and noted.reason and verdict.state != "succeeded":
         verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
     elif verdict.state in ("starting", "running"):
-        verdict = verdict._replace(reason=_given_up(record, ours))
+        verdict = verdict._replace(reason=_given_up(record, ours) or (stall.reason if stall else ""))
     tasks = tuple(TaskState(task, status) for task, status in zip(record.tasks, statuses, strict=True))
     others = tuple(
         task for host, status in by_host.items() if host not in ours for task in _reported(host, status) if task.alive
@@ -298,7 +319,7 @@ def _job(
     guarded = bool(ours) and all(status.guarded for status in ours.values())
     return JobState(
         job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit, retry_at,
-        guarded, unreported, tuple(lost),
+        guarded, unreported, tuple(lost), stall,
     )  # fmt: skip
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tfctl.errors import TfctlError, Unreachable
-from tfctl.jobs import causes
+from tfctl.jobs.culprits import CulpritObject
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.trace import BUSY, FOR_OTHERS, Activity, Trace, TracedTask, ranges, trace
-from tfctl.node import judge, names, wire
-from tfctl.wording import counted, plain, with_remedy
+from tfctl.node import causes, names, wire
+from tfctl.node.names import task as task_name
+from tfctl.wording import plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.remote.fleet import Fleet
@@ -29,19 +30,6 @@ RETRIES = 2
 FULL_MIB = 32
 #: How many of its last lines say why a task that has not ended prints nothing more.
 _LAST_WORDS = 25
-
-
-class CulpritObject(TypedDict):
-    """Who is the cause. ``task``: its name, such as worker/3, or null for a host alone. ``host``: its host.
-
-    ``kind``: the kind of cause, in words. ``sentence``: what happened. ``remedy``: what to do.
-    """
-
-    task: str | None
-    host: str
-    kind: str
-    sentence: str
-    remedy: str
 
 
 class WhyObject(TypedDict):
@@ -118,29 +106,22 @@ def why(fleet: Fleet, state: JobState, errors: Sequence[TfctlError]) -> Diagnosi
     return diagnose(state, found, errors)
 
 
-def of_lines(task: TaskState, lines: Sequence[str]) -> Culprit | None:
-    """Return the cause that the last lines of a task that has failed name, if a rule knows more than they say."""
-    found = causes.find([(float(number), line) for number, line in enumerate(lines)])
-    return _named(task, found) if found is not None and found.cause.explains else None
-
-
-def culprit_object(culprit: Culprit) -> CulpritObject:
-    return {
-        "task": culprit.task or None,
-        "host": culprit.host,
-        "kind": culprit.kind,
-        "sentence": plain(culprit.sentence),
-        "remedy": plain(culprit.remedy),
-    }
-
-
 def as_object(found: Diagnosis) -> WhyObject:
     """Return what `tfctl why -o json` prints."""
     return {
         "job": found.job,
         "state": found.state,
         "verdict": found.verdict,
-        "culprits": [culprit_object(each) for each in found.culprits],
+        "culprits": [
+            {
+                "task": each.task or None,
+                "host": each.host,
+                "kind": each.kind,
+                "sentence": plain(each.sentence),
+                "remedy": plain(each.remedy),
+            }
+            for each in found.culprits
+        ],
         "evidence": [plain(sentence) for sentence in found.evidence],
     }
 
@@ -151,6 +132,8 @@ def diagnose(state: JobState, found: Trace, errors: Sequence[TfctlError] = ()) -
     case = _Case(state, found.tasks, found.hosts, silent)
     if state.state in ("succeeded", "stopped"):
         return Diagnosis(state.job, state.state, "healthy", evidence=tuple(filter(None, [state.reason])))
+    if state.ended and state.stall is not None:
+        return _of_stall(_at_stall(case), state.stall)
     for look in (_of_hosts, _of_processes, _of_network, _of_ends, _of_disks, _of_last_words, _of_silence):
         if culprits := look(case):
             return Diagnosis(
@@ -161,6 +144,31 @@ def diagnose(state: JobState, found: Trace, errors: Sequence[TfctlError] = ()) -
     if _all_silent(case):
         return Diagnosis(state.job, state.state, "unknown", evidence=tuple(_doing(case)))
     return Diagnosis(state.job, state.state, "healthy", evidence=tuple(_doing(case)))
+
+
+def _at_stall(case: _Case) -> _Case:
+    """Return the case as the guards have noted it when the job stalled."""
+    noted = {host: answer.stall for host, answer in case.hosts.items() if answer.stall is not None}
+    seen = {(host, one.name): one for host, stall in noted.items() for one in stall.tasks}
+    tasks = [
+        TracedTask(
+            replace(each.task, status=each.task.status._replace(state="running")),
+            seen.get((each.task.host, each.task.name)),
+        )
+        for each in case.tasks
+    ]
+    hosts = {host: case.hosts[host]._replace(tasks=stall.tasks, time=stall.time) for host, stall in noted.items()}
+    return _Case(case.state, tasks, hosts, {})
+
+
+def _of_stall(case: _Case, stall: wire.Stall) -> Diagnosis:
+    """Say why a job had stalled that its guard has ended for that reason."""
+    job = case.state
+    for look in (_of_processes, _of_network, _of_last_words, _of_silence):
+        if culprits := look(case):
+            evidence = (stall.reason, *case.evidence, *_others(case, culprits))
+            return Diagnosis(job.job, job.state, "found", tuple(culprits), evidence)
+    return Diagnosis(job.job, job.state, "unknown", evidence=(stall.reason, *_doing(case)))
 
 
 def _of_hosts(case: _Case) -> list[Culprit]:
@@ -180,52 +188,27 @@ def _of_hosts(case: _Case) -> list[Culprit]:
 
 def _of_ends(case: _Case) -> list[Culprit]:
     """Find the task that has failed, or was restarted, before all others did."""
-    failed = [each for each in case.tasks if each.task.state in ("failed", "lost") or each.task.status.restarts]
-    told = [
-        (each, causes.find([(line.time, line.text) for line in each.seen.lines]) if each.seen else None)
-        for each in failed
-    ]
-    if not told:
+    told = [_explained(case, each) for each in case.tasks]
+    found = causes.of_job(case.state.job, zip((each.task.record for each in case.tasks), told, strict=True))
+    if found is None:
         return []
-
-    def order(item: tuple[TracedTask, causes.FoundCause | None]) -> tuple[bool, float]:
-        each, cause = item
-        known = cause is not None and not cause.cause.consequence
-        if cause is not None:
-            return not known, -case.age(each, cause.time)
-        return not known, each.task.status.finished or 0.0
-
-    first, cause = min(told, key=order)
-    if cause is None and case.state.culprit is not None:
-        first = next((each for each, _ in told if each.task.name == case.state.culprit.name), first)
-    case.evidence += [f"{each.task} on {each.task.host}: {_how(each.task)}" for each, _ in told if each is not first]
-    return [_ended(first, cause, case)]
+    name = task_name(*found.task.name)
+    for each, status in zip(case.tasks, told, strict=True):
+        if str(each.task) == name:
+            case.evidence += [f"{name}: {found.line}"] if found.line else []
+        if each.task.state in ("failed", "lost") or status.restarts:
+            case.evidence.append(f"{each.task} on {each.task.host}: {causes.how_ended(each.task.record, status)}")
+    return [Culprit(name, found.task.host, found.kind, found.sentence, found.remedy)]
 
 
-def _ended(each: TracedTask, cause: causes.FoundCause | None, case: _Case) -> Culprit:
-    task, status = each.task, each.task.status
-    if status.oom or status.last_oom:
-        sentence, kind = f"was killed: {judge.out_of_memory(task.record.memory)}", "out of memory"
-        remedy = "use less memory (smaller batches, a smaller shuffle buffer), or raise `memory:` of the role"
-    elif cause is not None:
-        sentence, kind, remedy = cause.sentence, cause.cause.kind, cause.remedy
-        case.evidence.append(f"{task}: {cause.line.strip()}")
-    else:
-        sentence, kind, remedy = (
-            _how(task),
-            "ended",
-            f"see its last lines: tfctl logs {case.state.job} {task.role} {task.index}",
-        )
-    case.evidence.append(f"{task}: {_how(task)}")
-    return Culprit(str(task), task.host, kind, f"{task} on {task.host} {sentence}", remedy)
-
-
-def _how(task: TaskState) -> str:
-    status = task.status
-    if task.state in ("failed", "lost"):
-        return judge.failure(status, task.host, task.record.memory).partition(f"{task.host} ")[2] or task.state
-    ending = status.last_signal or (f"exit code {status.last_exit_code}" if status.last_exit_code is not None else "")
-    return f"was restarted {counted(status.restarts, 'time')}{f', the last time after {ending}' if ending else ''}"
+def _explained(case: _Case, each: TracedTask) -> wire.TaskStatus:
+    """Return the status of a task with the cause that its last lines name, or that its guard has noted."""
+    status = each.task.status
+    cause = None if status.cause or each.seen is None else causes.noted(each.seen.lines)
+    if cause is None:
+        return status
+    now = max(answer.time or 0.0 for answer in case.hosts.values())
+    return status._replace(cause=cause._replace(time=now - case.age(each, cause.time)))
 
 
 def _of_processes(case: _Case) -> list[Culprit]:
@@ -273,16 +256,14 @@ def _of_last_words(case: _Case) -> list[Culprit]:
     for each in case.tasks:
         if each.seen is None or each.task.state != "running" or not _is_silent(case, each):
             continue
-        cause = causes.find([(line.time, line.text) for line in each.seen.lines[-_LAST_WORDS:]])
-        if cause is None or cause.cause.consequence:
+        cause = causes.noted(each.seen.lines[-_LAST_WORDS:])
+        if cause is None or cause.consequence:
             continue
         task = each.task
-        case.evidence.append(f"{task}: {cause.line.strip()}")
+        case.evidence.append(f"{task}: {cause.line}")
         case.evidence.append(f"{task}: it has not ended, and has printed nothing for {_silence(case, each):.0f} s")
         sentence = f"{task} on {task.host} {cause.sentence}"
-        found.append(
-            (-case.age(each, cause.time), Culprit(str(task), task.host, cause.cause.kind, sentence, cause.remedy))
-        )
+        found.append((-case.age(each, cause.time), Culprit(str(task), task.host, cause.kind, sentence, cause.remedy)))
     return [culprit for _, culprit in sorted(found, key=lambda one: one[0])][:1]
 
 
@@ -311,12 +292,6 @@ def _of_network(case: _Case) -> list[Culprit]:
         f"look at the firewall and the network of {host} (nft list ruleset, ip route, MTU); tfctl verify measures it"
     )
     return [Culprit(str(on_it[0].task) if on_it else "", host, "network", sentence, remedy)]
-
-
-def _named(task: TaskState, found: causes.FoundCause) -> Culprit:
-    """Return the task as the culprit that a rule has found in its lines."""
-    sentence = f"{task} on {task.host} {found.sentence}"
-    return Culprit(str(task), task.host, found.cause.kind, sentence, found.remedy)
 
 
 def _peer(case: _Case, address: str) -> TracedTask | None:

@@ -30,6 +30,7 @@ from tfctl.model.values import (
     ProgressPattern,
     Seconds,
     StackName,
+    Stall,
     Url,
     Words,
     WordsOfJob,
@@ -136,7 +137,7 @@ class Policy(_Model):
 
     ``max_attempts``: how often the whole job is tried. ``retry_exit_codes``: if given, the only exit codes after which
     it is tried again; ``fail_exit_codes``: those after which it is not. ``lease``: how long a host without contact to
-    the first one goes on.
+    the first one goes on. ``stall``: how long it may make no progress.
     """
 
     success: Literal["auto", "chief", "worker0", "all_workers"] = "auto"
@@ -148,10 +149,20 @@ class Policy(_Model):
     retry_exit_codes: ExitCodes = ()
     fail_exit_codes: ExitCodes = ()
     start_timeout: Seconds | None = None
+    stall: Stall | None = None
+    on_stall: Literal["report", "restart", "fail"] = "report"
     grace: Seconds | None = None
     drain: Seconds = 1800
     lease: Lease = 600
     notify: NotifySpec | None = None
+
+    @model_validator(mode="after")
+    def _stall(self) -> Policy:
+        if self.stall is None and "on_stall" in self.model_fields_set:
+            raise ValueError("on_stall says what to do after the time that stall sets; set it too, such as stall: 15m")
+        if self.on_stall == "restart" and self.max_attempts == 1:
+            raise ValueError("on_stall: restart starts the next attempt; set max_attempts to 2 or more")
+        return self
 
 
 class JobFile(_Model):

@@ -97,6 +97,13 @@ def _lease(value: int) -> int:
     return value
 
 
+def _stall(value: int) -> int:
+    """Return a time without progress (s) that several samples of the guard can tell from a pause."""
+    if value < 30:
+        raise ValueError("should be at least 30s: hosts look at the progress of tasks every 10 s")
+    return value
+
+
 def _url(value: str) -> str:
     if not re.fullmatch(r"https?://[^\s]+", value):
         raise ValueError("should begin with http:// or https://")
@@ -184,6 +191,15 @@ Lease = Annotated[
     _schema(
         "integer", "string",
         minimum=10, maximum=10 * 365 * 86400, pattern=r"^(?=.)(?!0*\ds$)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$",
+    ),
+]  # fmt: skip
+Stall = Annotated[
+    int,
+    BeforeValidator(seconds),
+    AfterValidator(_stall),
+    _schema(
+        "integer", "string",
+        minimum=30, maximum=10 * 365 * 86400, pattern=r"^(?=.)(?!0*[12]?\ds$)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$",
     ),
 ]  # fmt: skip
 Memory = Annotated[

@@ -27,7 +27,9 @@ def corrected_tasks(tasks: Iterable[TaskStatus], seconds: float) -> tuple[TaskSt
     """Return a host's tasks with their times converted to the clock of this one. ``seconds``: see `correction`."""
     if not seconds:
         return tuple(tasks)
-    return tuple(
-        task._replace(started=earlier(task.started, seconds), finished=earlier(task.finished, seconds))
-        for task in tasks
-    )
+    return tuple(_corrected(task, seconds) for task in tasks)
+
+
+def _corrected(task: TaskStatus, seconds: float) -> TaskStatus:
+    cause = task.cause and task.cause._replace(time=task.cause.time - seconds)
+    return task._replace(started=earlier(task.started, seconds), finished=earlier(task.finished, seconds), cause=cause)

@@ -62,12 +62,12 @@ def _cgroups(system: System, pid: int) -> dict[str, str]:
 
 
 def _is_allowed(request: wire.Request) -> bool:
-    """Allow to show the job, to stop the run that the guard knows, to start from restart files, to sample the tasks,
-    to notify and to leave."""
+    """Allow to show the job, to stop the run that the guard knows, to start from restart files, to sample and trace
+    the tasks, to notify and to leave."""
     if isinstance(request, wire.ShowRequest):
         return request.jobs is None and not request.summaries and not request.rebooted
     if isinstance(request, wire.StopRequest):
         return request.run is not None
     if isinstance(request, wire.StartRequest):
         return request.restart_of is not None
-    return isinstance(request, (wire.LeaveRequest, wire.NotifyRequest, wire.SampleRequest))
+    return isinstance(request, (wire.LeaveRequest, wire.NotifyRequest, wire.SampleRequest, wire.TraceRequest))

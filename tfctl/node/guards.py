@@ -287,6 +287,24 @@ def report(system: System, job: str, attempt: int) -> wire.GuardReport | None:
         return None
 
 
+def causes(system: System, job: str, attempt: int) -> dict[wire.TaskName, wire.NotedCause]:
+    """Return the causes of failures and restarts that the guard has noted, by task."""
+    try:
+        found = jobstore.read_untrusted(system.at(names.causes_file(job, attempt)))
+        return {task.name: task for task in wire.decode(wire.NotedCauses, wire.parse(found)).tasks}
+    except (OSError, wire.Malformed):
+        return {}
+
+
+def stall(system: System, job: str, attempt: int) -> wire.StallTrace | None:
+    """Return what the tasks did when the guard noticed that the job had stalled, if it has."""
+    try:
+        found = jobstore.read_untrusted(system.at(names.stall_file(job, attempt)), wire.LINE_LIMIT)
+        return wire.decode(wire.StallTrace, wire.parse(found))
+    except (OSError, wire.Malformed):
+        return None
+
+
 def actions(system: System, job: str, attempt: int) -> list[wire.UserAction]:
     """Return what the guard has noted that it did, oldest first."""
     try:

@@ -161,6 +161,11 @@ def failure(task: TaskStatus, host: str, memory: str | None = None) -> str:
     return f"{name} on {host} failed{end}{when}{again}{why}"
 
 
+def is_explained(task: TaskStatus) -> bool:
+    """Return whether the guard notes why the task has ended: it has failed, or was restarted."""
+    return task.state == "failed" or task.restarts > 0
+
+
 def out_of_memory(limit: str | None) -> str:
     return f"out of memory (limit {limit})" if limit else "out of memory"
 

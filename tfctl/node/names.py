@@ -151,6 +151,16 @@ def guard_dir(job: str, attempt: int) -> str:
     return f"{attempt_dir(job, attempt)}/guard"
 
 
+def causes_file(job: str, attempt: int) -> str:
+    """Return the file in which the guard notes why tasks have failed."""
+    return f"{guard_dir(job, attempt)}/causes.json"
+
+
+def stall_file(job: str, attempt: int) -> str:
+    """Return the file in which the guard notes what the tasks did when the job stalled."""
+    return f"{guard_dir(job, attempt)}/stall.json"
+
+
 def samples_dir(job: str, attempt: int) -> str:
     """Return the directory in which the guard keeps the samples of the tasks."""
     return f"{guard_dir(job, attempt)}/samples"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from . import guards, jobstore, names, reservations, samples, states, wire
+from . import guards, jobstore, judge, names, reservations, samples, states, wire
 from .states import Properties
 from .system import System, clock_zero
 from .units import installed_and_others
@@ -79,12 +79,26 @@ def of_jobs(
         kept = (name, number) not in starting
         status = wire.JobStatus(name, number, record.run, record, stopped, tuple(tasks), kept)
         if record.guard:
+            status = status._replace(tasks=with_causes(system, record, tasks))
             noted = guards.report(system, name, number)
             if noted is not None and name not in guarded:
                 noted = noted._replace(retry_at=None)  # as after a reboot: nobody starts that attempt
             status = status._replace(guard=noted, guarded=name in guarded)
         found.append(status)
     return tuple(found)
+
+
+def with_causes(system: System, record: wire.Record, tasks: Sequence[wire.TaskStatus]) -> tuple[wire.TaskStatus, ...]:
+    """Return the tasks with the causes of failures and restarts that the guard has noted."""
+    if not any(map(judge.is_explained, tasks)):
+        return tuple(tasks)
+    noted = guards.causes(system, record.job, record.attempt)
+
+    def cause(task: wire.TaskStatus) -> wire.Cause | None:
+        found = noted.get(task.name)
+        return found.cause if found and judge.is_explained(task) and found.restarts == task.restarts else None
+
+    return tuple(task._replace(cause=cause(task)) for task in tasks)
 
 
 def of_tasks(

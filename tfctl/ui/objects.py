@@ -87,13 +87,15 @@ class TaskRow(TypedDict):
 
 class WholeJob(BriefJob):
     """The job of a page. ``culprit``: the task that made it fail, or null. ``over``: no other attempt begins.
-    ``silent``: the hosts that do not answer, each with the reason."""
+    ``why``: what its failure follows from and what to do, if that is known. ``silent``: the hosts that do not answer,
+    each with the reason."""
 
     run: str
     stack: str
     inventory: str
     output: str
     culprit: str | None
+    why: list[str]
     over: bool
     rows: list[TaskRow]
     silent: dict[str, str]
@@ -130,6 +132,7 @@ def whole_job(job: JobState, silent: dict[str, str]) -> WholeJob:
         "inventory": plain(job.inventory),
         "output": plain(job.record.output),
         "culprit": str(job.culprit) if job.culprit else None,
+        "why": [plain(found.sentence), plain(found.remedy)] if (found := job.why) else [],
         "over": job.over,
         "rows": [task_row(task) for task in job.tasks],
         "silent": {host: plain(why) for host, why in silent.items() if host in job.hosts},

@@ -167,7 +167,7 @@ def test_json_has_every_field_of_the_contract() -> None:
     value = job_json(reported(worker0="succeeded", worker1="failed", ps0="stopped"))
     assert list(value) == [
         "job", "attempt", "run", "state", "alive", "progress", "strategy", "inventory", "started", "finished", "reason",
-        "culprit", "tasks",
+        "culprit", "why", "tasks",
     ]  # fmt: skip
     assert list(value["tasks"][0]) == [
         "role", "index", "host", "address", "port", "unit", "state", "exit_code", "signal", "oom", "restarts",

@@ -68,6 +68,8 @@ def test_every_form_that_tfctl_accepts_is_valid(lines: str, tmp_path: Path) -> N
 
 #: What no schema can express, or what the editor's YAML reads as text.
 BEYOND = {
+    "policy: {on_stall: fail}",
+    "policy: {stall: 15m, on_stall: restart}",
     "roles: {worker: {replicas: 1, per_host: 1}}",
     "command: a && b",
     "command: |\n  python a.py\n  python b.py",

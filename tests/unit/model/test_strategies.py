@@ -279,7 +279,7 @@ def test_on_failure_fail_makes_every_task_vital_without_restarts(make_job: MakeJ
 POLICY = """
 policy:
   {clean: all, max_restarts: 5, deadline: 600, grace: 7, drain: 8, lease: 120, max_attempts: 4, start_timeout: 90,
-   fail_exit_codes: [2], retry_exit_codes: [75, 137]}
+   stall: 900, on_stall: fail, fail_exit_codes: [2], retry_exit_codes: [75, 137]}
 """
 
 
@@ -291,7 +291,7 @@ def test_the_record_has_the_keys_of_the_policy_where_all_versions_read_them(make
     guard = {
         "head": "node1", "address": "10.0.0.1", "port": 2300, "origin": "00000000", "number": 1, "lease": 120,
         "max_attempts": 4, "deadline": 600, "start_timeout": 90, "fail_exit_codes": [2], "retry_exit_codes": [75, 137],
-        "servers": [["ps", 0], ["worker", 0], ["worker", 1]],
+        "stall": 900, "on_stall": "fail", "servers": [["ps", 0], ["worker", 0], ["worker", 1]],
     }  # fmt: skip
     assert encoded["policy"].items() >= policy.items()
     assert encoded["guard"].items() >= guard.items()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from simulated_hosts import GUARDS_S, SimulatedHosts
@@ -25,6 +25,7 @@ from tfctl.model.assign import assign
 from tfctl.model.host import Site
 from tfctl.model.job import Job
 from tfctl.model.layout import lay_out
+from tfctl.node import wire
 from tfctl.node.wire import TaskName
 
 LEASE = 30
@@ -150,6 +151,31 @@ def set_clock(number: int, ahead: float) -> Step:
     return act
 
 
+def sampled(progress: Literal["steps", "lines"]) -> Step:
+    """Let the hosts sample how far the tasks are: by their steps, or only by when they have printed something."""
+
+    def act(run: Run) -> None:
+        for host in run.hosts.hosts.values():
+            host.progress = progress
+
+    return act
+
+
+def stand_still(*numbers: int) -> Step:
+    """Let the tasks of these hosts make no progress."""
+
+    def act(run: Run) -> None:
+        for number in numbers:
+            run[number].stands_since = run.hosts.network.now
+
+    return act
+
+
+def move(run: Run) -> None:
+    for host in run.hosts.hosts.values():
+        host.stands_since = None
+
+
 def hang(number: int) -> Step:
     """Let no signal end the tasks of this host."""
     return lambda run: run[number].hang()
@@ -222,6 +248,8 @@ REBOOTED = "was shut down or rebooted"
 CONTACT = ("failed", 100, r"^node[23] has not heard from the guard on node1 for 30 s \(policy: lease\)$")
 UNHEARD = r"^node[23] has not heard from the guard on node1 for (30|60) s \(policy: lease\)$"
 DEAF = ("failed", 100, r"did not listen on port \d+\b.* within \d+ s of the start \(policy: start_timeout\)$")
+STALLED = r"has made no step for 30 s.* \(policy: stall\)$"
+NOTHING_PRINTED = r"has printed nothing for 30 s, nor have \d other tasks \(policy: stall\)$"
 FAILED = ("failed", 100, r"^(worker|chief)/0 on node1 failed with exit code 7$")
 #: The task that fails the job when node3 is lost, and when all hosts but the head are.
 THIRD = {SPARE: "ps/0 on node3", EVERY_WORKER: "worker/2 on node3"}
@@ -470,6 +498,40 @@ FAULTS = {
         (wait(LEASE + 60), expect(("running", 101, UNHEARD)), wait(30), heal),
         {group: lost(task, SILENT) for group, task in THIRD.items()}, policy=", grace: 60s",
     ),
+    "a task makes no step for too long": Fault(
+        (sampled("steps"), wait(20), stand_still(2), wait(45), expect(("running", 101, STALLED))),
+        (move, wait(15), expect(("running", 101, "^$")), succeed), {ALL: SUCCEEDED}, policy=", stall: 30s",
+    ),
+    "only the lines of tasks are known": Fault(
+        (sampled("lines"), wait(20), stand_still(2), wait(45), expect(("running", 101, "^$")), stand_still(1, 3)),
+        (wait(45), expect(("running", 101, NOTHING_PRINTED)), move, wait(15),
+         expect(("running", 101, "^$")), succeed),
+        {ALL: SUCCEEDED}, policy=", stall: 30s",
+    ),
+    "a task makes no step for too long and the job fails": Fault(
+        (sampled("steps"), wait(20), stand_still(3), wait(55)),
+        (), {ALL: ("failed", 100, STALLED)}, ("failed", 100, STALLED), ", stall: 30s, on_stall: fail, max_attempts: 2",
+    ),
+    "a task makes no step for too long and the job is tried again": Fault(
+        (sampled("steps"), wait(20), stand_still(1), wait(45)),
+        (expect(("starting", 101, STALLED[:-1] + r"; attempt 2 in \d s$")), move, wait(15), succeed),
+        {ALL: SUCCEEDED}, ("failed", 100, STALLED),
+        ", stall: 30s, on_stall: restart, max_attempts: 2, retry_exit_codes: [75]",
+    ),
+    "guards are killed while tasks make no step": Fault(
+        (sampled("steps"), wait(20), stand_still(2), wait(20), kill_guards(1, 2), wait(35)),
+        (), {ALL: ("failed", 100, STALLED)}, ("failed", 100, STALLED), ", stall: 30s, on_stall: fail",
+    ),
+    "the guard of the head is killed while the job has stalled": Fault(
+        (sampled("steps"), wait(20), stand_still(2), wait(45), kill_guards(1)),
+        (wait(8), expect(("running", 101, STALLED)), move, wait(15), expect(("running", 101, "^$")), succeed),
+        {ALL: SUCCEEDED}, policy=", stall: 30s",
+    ),
+    # What its tasks do is not known: the lease decides.
+    "a host is cut off while its tasks make no step": Fault(
+        (sampled("steps"), wait(20), cut(2), stand_still(1, 2, 3), wait(LEASE - 5)),
+        (expect(("running", 101, "^$")), heal, move, wait(15), succeed), {ALL: SUCCEEDED}, policy=", stall: 30s",
+    ),
     "the deadline passes": Fault(
         (wait(5),), (wait(16),), {ALL: ("failed", 100, "with SIGTERM at its deadline$")}, policy=", deadline: 20s"
     ),
@@ -642,6 +704,41 @@ def test_people_are_notified_once_although_the_guard_is_killed_meanwhile(tmp_pat
         run.hosts.until_over(10)
         assert len(run[1].notified) == 1
         agrees(run.hosts.outcome(), SUCCEEDED)
+        assert not run.hosts.network.tracebacks
+
+
+@pytest.mark.parametrize(
+    ("policy", "states"), [("", ["stalled", "succeeded"]), (", on_stall: fail", ["failed"])], ids=["report", "fail"]
+)
+def test_people_are_notified_once_of_a_job_that_stalls(policy: str, states: list[str], tmp_path: Path) -> None:
+    run = make_run(tmp_path, "horovod", NOTIFIED + ", stall: 30s" + policy)
+    with run.hosts.running():
+        run.hosts.start()
+        for step in (sampled("steps"), wait(20), stand_still(2), wait(65), move, wait(20), succeed):
+            step(run)
+        run.hosts.until_over(40)
+        told = [json.loads(one) for one in run[1].notified]
+        assert [one["state"] for one in told] == states
+        assert told[0]["reason"] == "worker/1 on node2 has made no step for 30 s (policy: stall)"
+        assert not run.hosts.network.tracebacks
+
+
+def test_people_are_told_the_cause_that_a_task_has_printed(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "horovod", NOTIFIED)
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        said = "ModuleNotFoundError: No module named 'einops'"
+        run[2].printed["worker", 1] = (wire.Printed(run.hosts.network.now, said),)
+        run[1].end(("worker", 0), 1)
+        run.hosts.advance(0.1)
+        run[2].end(("worker", 1), 1)
+        run.hosts.until_over(30)
+        [told] = run[1].notified
+        assert json.loads(told)["why"]["sentence"].startswith("worker/1 on node2 cannot import einops")
+        state = run.hosts.read()
+        assert state.culprit and str(state.culprit) == "worker/0"
+        assert state.why and state.why.kind == "missing module" and state.why.line == said
         assert not run.hosts.network.tracebacks
 
 

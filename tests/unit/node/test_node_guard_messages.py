@@ -33,7 +33,7 @@ JOB = "a"  # that of `sample`
 KINDS = {
     "report": link.MemberReport, "beat": link.GuardBeat, "stop": link.StopOrder, "prepare": link.PrepareOrder,
     "launch": link.LaunchOrder, "keep": link.KeepOrder, "abort": link.AbortOrder, "end": link.JobOver,
-    "done": link.OrderResult,
+    "stall": link.NoteStallOrder, "done": link.OrderResult,
 }  # fmt: skip
 
 

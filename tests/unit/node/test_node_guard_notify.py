@@ -14,13 +14,14 @@ from node_tree import free_port
 from records import make_record
 
 from tests.unit.node.test_node_guard_messages import JOB, local_node_part
-from tfctl.node import guards, judge, names, wire
+from tfctl.node import guards, names, wire
+from tfctl.node.guard.head import Outcome
 from tfctl.node.guard.host_access import HostAccess
 from tfctl.node.guard.notify import notify
 from tfctl.node.system import System
 
 RECORD = make_record(job=JOB)
-FAILED = judge.Verdict("failed", "worker/0 on node1 failed with exit code 7", 1.0)
+FAILED = Outcome("failed", "worker/0 on node1 failed with exit code 7", 1.0)
 #: A part of the URL that is never noted.
 SECRET = "token-5d41402a"
 

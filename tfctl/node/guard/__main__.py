@@ -11,18 +11,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import jobstore, judge, wire
+from .. import jobstore, wire
 from ..system import System
 from .credentials import Credentials
-from .head import Head
+from .head import Head, Outcome
 from .host_access import HostAccess, RequestFailed
 from .member import LOOK_S, Member
 from .sampling import keep_sampling
+from .stalls import Watcher
 
 #: How long the node part may be unable to answer at the beginning (s). systemd then starts the guard again.
 _PATIENCE_S = 30.0
 #: How long systemd may take to end a guard that has left (s).
 _LEAVE_S = 30.0
+#: How long to wait at the end until it is noted why tasks have failed (s).
+_SETTLE_S = 10.0
 #: The first descriptor that systemd passes (sd_listen_fds(3)).
 _FIRST_SOCKET = 3
 
@@ -50,21 +53,25 @@ async def watch(here: HostAccess, credentials: Credentials, system: System, list
     guard = seen.record.guard
     assert guard  # `show` fails without one
     key = bytes.fromhex(credentials.key)
-    sampling = asyncio.ensure_future(keep_sampling(here, system))
+    watcher = None if guard.stall is None else Watcher(guard.stall)
+    if watcher is not None:
+        watcher.read(system, here.job, seen.attempt)
+    sampling = asyncio.ensure_future(keep_sampling(here, system, watcher))
     if credentials.host == guard.head:
         began = _began(here, system, guard.origin, seen.attempt)
         wanted = credentials.notify
 
-        async def tell(record: wire.Record, found: judge.Verdict) -> None:
+        async def tell(record: wire.Record, outcome: Outcome) -> None:
             if wanted is not None:
                 from .notify import notify  # urllib is needed only here
 
-                await notify(here, wanted, record, found)
+                await notify(here, wanted, record, outcome)
 
-        await Head(here, key, seen, began, listener, tell).run()
+        await Head(here, key, seen, began, listener, tell, watcher).run()
     else:
-        await Member(here, key, seen).run()
+        await Member(here, key, seen, watcher).run()
     sampling.cancel()
+    await here.settle(_SETTLE_S)
     await here.leave()
     await asyncio.sleep(_LEAVE_S)
 

@@ -8,12 +8,14 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
-from .. import judge, wire
+from .. import causes, judge, wire
 from . import attempts, link, rules
 from .host_access import HostAccess, RequestFailed
 from .member import FIRST_CONTACT_S, LOOK_S
 from .members import Members
+from .stalls import Watcher
 
 #: Added to the lease before the tasks of a silent host count as lost (s), at least: it may have to end them first.
 _GRACE_S = 30.0
@@ -25,9 +27,21 @@ _CLIENT_S = 5.0
 _AGAIN_S = 10.0
 #: How long the members may take to hear that the job is over (s).
 _END_S = 3.0
+#: How long the hosts may take to note what their tasks do when the job has stalled (s).
+_STALL_S = 40.0
 
 
-Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
+class Outcome(NamedTuple):
+    """What people are told about a job. ``state``: succeeded, failed, or stalled while it goes on. ``culprit``: the
+    task whose failure explains that of the job, if one does."""
+
+    state: str
+    reason: str
+    finished: float | None = None
+    culprit: causes.Culprit | None = None
+
+
+Tell = Callable[[wire.Record, Outcome], Awaitable[None]]
 
 
 def _monotonic(moment: float) -> float:
@@ -38,17 +52,17 @@ def _monotonic(moment: float) -> float:
 
 class Head:
     """``began``: when the first attempt began, by the clock of this host. ``tell`` is awaited with the outcome of the
-    job, to notify people.
+    job, to notify people. ``watcher``: knows which tasks of this host make progress, if that has a limit.
 
     What is reported, such as `_retry_at`, is a time of the real clock. All others are of the monotonic clock.
     """
 
     def __init__(
         self, here: HostAccess, key: bytes, seen: wire.JobStatus, began: float,
-        listener: socket.socket | None = None, tell: Tell | None = None,
+        listener: socket.socket | None = None, tell: Tell | None = None, watcher: Watcher | None = None,
     ) -> None:  # fmt: skip
         self._here, self._seen, self._began = here, seen, _monotonic(began)
-        self._listener, self._tell = listener, tell
+        self._listener, self._tell, self._watcher = listener, tell, watcher
         self._members = Members(here, key, seen.record, self._sign_of_life)
         self._retry_at: float | None = None
         self._retry_due = 0.0
@@ -74,7 +88,7 @@ class Head:
         self._watched_since = time.monotonic()
         self._retry_at, self._failure, self._succeeded = noted.retry_at, noted.reason, noted.succeeded
         self._retry_due = 0.0 if self._retry_at is None else _monotonic(self._retry_at)
-        self._failed_at, self._silent = noted.finished, noted.silent
+        self._failed_at, self._silent, self._stall = noted.finished, noted.silent, noted.stall
         self._ended_at = None if self._succeeded is None else min(time.monotonic(), _monotonic(self._succeeded))
         self._retry_until, self._final, self._over = None, bool(noted.final), bool(noted.over)
         self._listened, self._cleaned = set(self._guard.servers if noted.listened else ()), set()
@@ -156,9 +170,22 @@ class Head:
         view = rules.View(
             self._record, tasks, self._stopped(), now - self._began, now - self._attempt_began,
             listened=self._listened, cleaned=self._cleaned, failure=self._failure, final=self._final,
-            watched_for=now - self._watched_since, failed_at=self._failed_at,
+            watched_for=now - self._watched_since, failed_at=self._failed_at, pace=self._pace(), stall=self._stall,
         )  # fmt: skip
         return view._replace(ended_for=self._ended_for(rules.verdict(view).state))
+
+    def _pace(self) -> link.Pace:
+        """Return which tasks of all hosts make progress."""
+        if self._watcher is None:
+            return link.Pace()
+        found = [
+            self._watcher.pace(self._record.attempt),
+            *(each.pace for each in self._members.reports().values() if each.pace),
+        ]
+        return link.Pace(
+            tuple(name for pace in found for name in pace.moving),
+            tuple(task for pace in found for task in pace.standing),
+        )
 
     def _ended_for(self, state: str) -> float:
         """Return how long ago the job has ended. If it has succeeded, note when, for a guard that is started again."""
@@ -220,6 +247,12 @@ class Head:
             await self._stop_everywhere()
         elif isinstance(action, rules.Retry):
             self._plan_retry(view, action.pause)
+        elif isinstance(action, rules.NoteStall):
+            await self._note_stall(action)
+        elif isinstance(action, rules.NoteProgress):
+            self._stall = None
+            self._here.note(self._record.attempt, "resume", "the job makes progress again")
+            self._report()
         elif isinstance(action, rules.Finish):
             await self._finish(view)
             return True
@@ -267,6 +300,22 @@ class Head:
             tried_for = now - self._first_tried.setdefault(name, now)
             if hosts[name] not in failed or tried_for > self._patience:
                 self._cleaned.add(name)
+
+    async def _note_stall(self, found: rules.NoteStall) -> None:
+        """Note the stall with what all tasks do, and do what the policy says about it."""
+        record = self._record
+        self._stall = wire.Stall(time.time(), found.tasks, found.reason)
+        self._here.note(record.attempt, "stall", found.reason, found.tasks)
+        self._report()
+        hosts = {task.host for task in record.tasks}
+        await self._members.order(
+            hosts, lambda number, _: link.NoteStallOrder(number, record.run, record.attempt), _STALL_S
+        )
+        if self._guard.on_stall != "report":
+            self._final = self._guard.on_stall == "fail"
+            self._fail(found.reason)
+        if self._tell is not None and self._guard.on_stall != "fail":  # of the failure they hear anyway
+            await self._tell(record, Outcome("stalled", found.reason))
 
     def _client_is_late(self) -> bool:
         """Return whether the client that stops the job has had the time to mark the tasks on all hosts. Before, the
@@ -364,7 +413,7 @@ class Head:
             self._record.attempt,
             wire.GuardReport(
                 self._retry_at, self._failure, self._failed_at, self._succeeded, self._silent, self._all_listened,
-                self._final or None, self._over or None,
+                self._final or None, self._over or None, self._stall,
             ),
         )  # fmt: skip
 
@@ -376,7 +425,8 @@ class Head:
         self._report()  # a guard that is started again now only leaves: it would notify people twice
         found = rules.verdict(view)
         if self._tell is not None and view.stopped is None and found.state in ("succeeded", "failed"):
-            await self._tell(self._record, found)
+            culprit = causes.of_job(self._record.job, zip(self._record.tasks, view.tasks)) if found.culprit else None
+            await self._tell(self._record, Outcome(found.state, found.reason, found.finished, culprit))
 
     async def _beat(self) -> None:
         while True:

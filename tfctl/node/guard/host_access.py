@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .. import jobstore, names, sockets, wire
+from .. import causes, guards, jobstore, judge, names, sockets, wire
 from ..system import System
 
 #: Ask for the states at least this often (s), in case a change has left no trace in a file, as on a full disk.
@@ -24,6 +24,11 @@ _ANYWAY_S = 30.0
 _STARTING_S = 2.0
 #: How long (s) the node part may take for an answer or a beat.
 _SILENCE_S = wire.SILENCE_S
+
+#: For how long (s) tasks are measured when the job has stalled.
+_STALL_S = 2.0
+#: About how many bytes of stacks are kept then.
+_STALL_BYTES = 1 << 20
 
 M = TypeVar("M")
 
@@ -40,6 +45,8 @@ class HostAccess:
         self._system = system
         self._seen: object = None
         self._asked, self._patience = 0.0, _ANYWAY_S
+        self._explained: dict[wire.TaskName, tuple[str, int]] = {}
+        self._explaining: asyncio.Task[None] | None = None
         self._prepared: _Session | None = None
         self._beating: asyncio.Task[None] | None = None
 
@@ -59,6 +66,7 @@ class HostAccess:
                 f"{folder}/stopped",
                 f"{folder}/notes.jsonl",
                 names.rebooted_file(self.job, attempt),
+                names.causes_file(self.job, attempt),
                 *(f"{folder}/{name}/ends.jsonl" for name in here if "-" in name),
             ]
             return attempt, [self._stamp(path) for path in files]
@@ -82,6 +90,8 @@ class HostAccess:
         self._patience = _STARTING_S if starting else _ANYWAY_S
         if found is not None and found.record.guard is None:
             raise RequestFailed(f"attempt {found.attempt} of {self.job} was started without a guard")
+        if found is not None and (self._explaining is None or self._explaining.done()):
+            self._explaining = asyncio.ensure_future(self._explain(found))
         return found
 
     def began(self, attempt: int) -> float:
@@ -100,6 +110,57 @@ class HostAccess:
         """Return the tasks of this host whose port has a listener."""
         ports = sockets.listening(self._system.at("/proc"))
         return tuple(task.name for task in tasks if task.host == self.host and task.port in ports)
+
+    # Why tasks have failed.
+
+    async def _explain(self, seen: wire.JobStatus) -> None:
+        """Note why tasks have failed or were restarted, from what they have printed. A later `show` reports it."""
+        due = {
+            task.name: (seen.run, task.restarts)
+            for task in seen.tasks
+            if judge.is_explained(task) and self._explained.get(task.name) != (seen.run, task.restarts)
+        }
+        if not due:
+            return
+        with suppress(RequestFailed, OSError):
+            traced = await self._trace(seen.run, tuple(due), 0.0)
+            found = {task.name: task for task in seen.tasks}
+            new = [
+                wire.NotedCause(*task.name, found[task.name].restarts, cause)
+                for task in traced.tasks
+                if (cause := causes.noted(task.lines)) is not None
+            ]
+            others = guards.causes(self._system, self.job, seen.attempt)
+            noted = {**others, **{one.name: one for one in new}}
+            self._explained.update(due)
+            if new:
+                self._write(names.causes_file(self.job, seen.attempt), wire.NotedCauses(tuple(noted.values())))
+
+    async def settle(self, within: float) -> None:
+        """Wait until what is known about the failures is noted, ``within`` seconds at most."""
+        if self._explaining is not None:
+            await asyncio.wait([self._explaining], timeout=within)
+
+    async def note_stall(self, run: str, attempt: int) -> None:
+        """Note what the tasks of this host do, because the job has stalled. Raises RequestFailed."""
+        traced = await self._trace(run, None, _STALL_S)
+        found = wire.StallTrace(traced.time or time.time(), traced.tasks)
+        with suppress(OSError):
+            for threads in (None, 8, 1):  # so that reading it back is possible, however many threads there are
+                tasks = tuple(task._replace(threads=task.threads[:threads]) for task in found.tasks)
+                if self._write(names.stall_file(self.job, attempt), found._replace(tasks=tasks)) < _STALL_BYTES:
+                    break
+
+    async def _trace(self, run: str, tasks: tuple[wire.TaskName, ...] | None, seconds: float) -> wire.Traced:
+        async with _Session(self._system, wire.TraceRequest(self.job, run, tasks, seconds, full=True)) as session:
+            return await session.expect(wire.Traced, _SILENCE_S + seconds)
+
+    def _write(self, path: str, found: object) -> int:
+        """Write an object of the wire as JSON, for root only: it has lines of tasks. Return its length in bytes. Raises
+        OSError."""
+        data = json.dumps(wire.encode(found)).encode()
+        jobstore.write(self._system.at(path), data, 0o600)
+        return len(data)
 
     # Orders.
 

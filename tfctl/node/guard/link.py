@@ -21,15 +21,43 @@ _HANDSHAKE_S = 10.0
 _NONCE = re.compile(r"[0-9a-f]{32}")
 
 
+class Standstill(NamedTuple):
+    """A task that has made no progress for ``seconds``. ``steps``: it has made steps before; else only its lines are
+    known."""
+
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    seconds: float
+    steps: bool
+
+    @property
+    def name(self) -> wire.TaskName:
+        return self.role, self.index
+
+
+class Pace(NamedTuple):
+    """The tasks of a host, or of several, that have printed something: those that make progress, and the others."""
+
+    moving: tuple[wire.TaskName, ...] = ()
+    standing: tuple[Standstill, ...] = ()
+
+    @property
+    def names(self) -> tuple[Collection[wire.TaskName], Collection[wire.TaskName]]:
+        """The tasks of both kinds: what has changed if it differs."""
+        return self.moving, [task.name for task in self.standing]
+
+
 class MemberReport(NamedTuple):
     """The member's tasks of the attempt ``run``. ``stopped``: the time of the job's stop mark here. ``listening``: its
-    tasks whose port has a listener. ``time``: the member's clock. Older guards do not send it."""
+    tasks whose port has a listener. ``time``: the member's clock. Older guards do not send it. ``pace``: which tasks
+    make progress, if the policy has a limit for those that make none."""
 
     run: str
     tasks: tuple[wire.TaskStatus, ...]
     stopped: Optional[float] = None
     listening: tuple[wire.TaskName, ...] = ()
     time: Optional[float] = None
+    pace: Optional[Pace] = None
 
 
 class GuardBeat(NamedTuple):
@@ -76,6 +104,14 @@ class AbortOrder(NamedTuple):
     id: int
 
 
+class NoteStallOrder(NamedTuple):
+    """Note what the tasks do: the job has stalled."""
+
+    id: int
+    run: str
+    attempt: int
+
+
 class JobOver(NamedTuple):
     """The job is over: leave. ``reason`` and ``finished``: as in tfctl.node.wire.GuardReport."""
 
@@ -90,15 +126,16 @@ class OrderResult(NamedTuple):
     error: Optional[str] = None
 
 
-Order = Union[StopOrder, PrepareOrder, LaunchOrder, KeepOrder, AbortOrder]
+Order = Union[StopOrder, PrepareOrder, LaunchOrder, KeepOrder, AbortOrder, NoteStallOrder]
 Message = Union[
-    MemberReport, GuardBeat, StopOrder, PrepareOrder, LaunchOrder, KeepOrder, AbortOrder, JobOver, OrderResult
-]
+    MemberReport, GuardBeat, StopOrder, PrepareOrder, LaunchOrder, KeepOrder, AbortOrder, NoteStallOrder, JobOver,
+    OrderResult,
+]  # fmt: skip
 
 #: The classes by their kinds on the connection.
 KINDS: dict[str, Any] = {
     "report": MemberReport, "beat": GuardBeat, "stop": StopOrder, "prepare": PrepareOrder, "launch": LaunchOrder,
-    "keep": KeepOrder, "abort": AbortOrder, "end": JobOver, "done": OrderResult,
+    "keep": KeepOrder, "abort": AbortOrder, "stall": NoteStallOrder, "end": JobOver, "done": OrderResult,
 }  # fmt: skip
 _KIND_OF = {message: kind for kind, message in KINDS.items()}
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from .. import judge, wire
 from . import link
 from .host_access import HostAccess, RequestFailed
+from .stalls import Watcher
 
 #: How often to look for changes (s).
 LOOK_S = 1.0
@@ -22,14 +23,16 @@ _STOPPED_S = 60.0
 
 
 class Member:
-    """``seen``: the job as `HostAccess.show` first reports it."""
+    """``seen``: the job as `HostAccess.show` first reports it. ``watcher``: knows which tasks make progress, if that
+    has a limit."""
 
-    def __init__(self, here: HostAccess, key: bytes, seen: wire.JobStatus) -> None:
-        self._here, self._key, self._seen = here, key, seen
+    def __init__(self, here: HostAccess, key: bytes, seen: wire.JobStatus, watcher: Watcher | None = None) -> None:
+        self._here, self._key, self._seen, self._watcher = here, key, seen, watcher
         self._contact = time.monotonic()
         self._met = self._succeeded = False
         self._link: link.Link | None = None
         self._listening: tuple[wire.TaskName, ...] = ()
+        self._pace: link.Pace | None = None
         self._ended: link.JobOver | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -41,7 +44,7 @@ class Member:
                 await asyncio.sleep(LOOK_S)
                 if self._here.changed():
                     await self._look()
-                if self._more_tasks_listen():
+                if self._more_tasks_listen() or self._pace_has_changed():
                     self._tell()
         finally:
             connecting.cancel()
@@ -71,10 +74,17 @@ class Member:
         before, self._listening = self._listening, self._here.listening(self._seen.record.tasks)
         return set(self._listening) != set(before)
 
+    def _pace_has_changed(self) -> bool:
+        """Return whether other tasks make progress than before."""
+        before, self._pace = self._pace, None if self._watcher is None else self._watcher.pace(self._seen.attempt)
+        return (before and before.names) != (self._pace and self._pace.names)
+
     def _tell(self) -> None:
         if self._link is not None:
             seen = self._seen
-            self._link.send(link.MemberReport(seen.run, seen.tasks, seen.stopped, self._listening, time.time()))
+            self._link.send(
+                link.MemberReport(seen.run, seen.tasks, seen.stopped, self._listening, time.time(), self._pace)
+            )
 
     @property
     def _alive(self) -> tuple[wire.TaskName, ...]:
@@ -152,8 +162,10 @@ class Member:
                 self._ended = message
                 return
             if isinstance(
-                message, (link.StopOrder, link.PrepareOrder, link.LaunchOrder, link.KeepOrder, link.AbortOrder)
-            ):
+                message,
+                (link.StopOrder, link.PrepareOrder, link.LaunchOrder, link.KeepOrder, link.AbortOrder,
+                 link.NoteStallOrder),
+            ):  # fmt: skip
                 # In a task of its own, so that this one hears the head while the tasks take their time to end.
                 task = asyncio.ensure_future(self._carry_out(connection, message))
                 self._running.add(task)
@@ -186,6 +198,8 @@ async def carry_out(here: HostAccess, order: link.Order) -> str | None:
             await here.launch()
         elif isinstance(order, link.KeepOrder):
             await here.keep()
+        elif isinstance(order, link.NoteStallOrder):
+            await here.note_stall(order.run, order.attempt)
         else:
             await here.abort()
     except RequestFailed as failed:

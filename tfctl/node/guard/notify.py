@@ -1,4 +1,4 @@
-"""Tell people how a job has ended, as its policy says."""
+"""Tell people how a job has ended, or that it has stalled, as its policy says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 from http.client import HTTPException
 from urllib import error, request
 
-from .. import judge, wire
+from .. import names, wire
+from .head import Outcome
 from .host_access import HostAccess, RequestFailed
 
 _TRIES = 3
@@ -15,22 +16,27 @@ _TIMEOUT_S = 10.0
 _PAUSE_S = 2.0
 
 
-async def notify(here: HostAccess, wanted: wire.Notify, record: wire.Record, found: judge.Verdict) -> None:
+async def notify(here: HostAccess, wanted: wire.Notify, record: wire.Record, outcome: Outcome) -> None:
     """Run the program and send the POST. Note how that went; a failure has no other consequence."""
-    outcome = json.dumps(
+    culprit = outcome.culprit
+    why = culprit and {
+        "task": names.task(*culprit.task.name), "host": culprit.task.host, "kind": culprit.kind,
+        "sentence": culprit.sentence, "remedy": culprit.remedy,
+    }  # fmt: skip
+    text = json.dumps(
         {
-            "job": record.job, "attempt": record.attempt, "state": found.state, "reason": found.reason,
-            "finished": found.finished, "host": here.host,
+            "job": record.job, "attempt": record.attempt, "state": outcome.state, "reason": outcome.reason,
+            "finished": outcome.finished, "host": here.host, "why": why,
         }
     )  # fmt: skip
     if wanted.command:
         try:
-            trouble = await here.notify(outcome)
+            trouble = await here.notify(text)
         except RequestFailed as failed:
             trouble = str(failed)
         here.note(record.attempt, "notify", f"the program failed: {trouble}" if trouble else "the program has run")
     if wanted.url is not None:
-        trouble = await _post(wanted.url, outcome.encode())
+        trouble = await _post(wanted.url, text.encode())
         here.note(record.attempt, "notify", f"the POST failed: {trouble}" if trouble else "the POST was accepted")
 
 

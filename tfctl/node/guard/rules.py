@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple, Union
 
 from .. import judge, names, wire
+from . import stalls
+from .link import Pace
 
 #: The pause before the second attempt (s). Each further one doubles it.
 _BACKOFF_S = 10.0
@@ -27,7 +29,8 @@ class View(NamedTuple):
     ``ended_for``: how long ago the verdict was first final. ``listened``: the tasks that have been seen to listen.
     ``watched_for``: how long this guard has watched the attempt since it was started, or started again.
     ``cleaned``: the tasks that were stopped after the verdict. ``failure``: why the guard has failed the job, or empty.
-    ``failed_at``: when it did, in epoch seconds. ``final``: the next attempt could not be started.
+    ``failed_at``: when it did, in epoch seconds. ``final``: no other attempt follows.
+    ``pace``: which tasks make progress, as far as it is known. ``stall``: what was noted about the stall that goes on.
     """
 
     record: wire.Record
@@ -42,6 +45,8 @@ class View(NamedTuple):
     failed_at: float | None = None
     final: bool = False
     watched_for: float = float("inf")
+    pace: Pace = Pace()
+    stall: wire.Stall | None = None
 
 
 class StopTasks(NamedTuple):
@@ -69,11 +74,22 @@ class Retry(NamedTuple):
     pause: float
 
 
+class NoteStall(NamedTuple):
+    """The job makes no progress because of these tasks. Note it and, unless the policy wants only a report, fail it."""
+
+    tasks: tuple[wire.TaskName, ...]
+    reason: str
+
+
+class NoteProgress(NamedTuple):
+    """The job that has stalled makes progress again."""
+
+
 class Finish(NamedTuple):
     """Nothing is left to do."""
 
 
-Action = Union[StopTasks, GiveUp, StopEverywhere, Retry, Finish]
+Action = Union[StopTasks, GiveUp, StopEverywhere, Retry, NoteStall, NoteProgress, Finish]
 
 
 def verdict(view: View) -> judge.Verdict:
@@ -137,7 +153,17 @@ def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
             more = f", nor did {len(deaf) - 1} other tasks on theirs," if len(deaf) > 1 else ""
             why = f"{first}{more} within {limit} s of the start (policy: start_timeout)"
             return StopTasks(alive, "not every task started in time", failure=why)
-    return None
+    return None if guard.stall is None else _stall(view, guard.stall)
+
+
+def _stall(view: View, limit: int) -> Action | None:
+    """Return what to do about a job that makes no progress, or does so again."""
+    tasks = stalls.stalled(view.tasks, view.pace)
+    if tasks and view.stall is None:
+        hosts = {task.name: task.host for task in view.record.tasks}
+        return NoteStall(tasks, stalls.reason(tasks, view.pace, hosts, limit))
+    unknown = any(task.state == "unknown" for task in view.tasks)
+    return NoteProgress() if view.stall is not None and view.pace.moving and not tasks and not unknown else None
 
 
 def retries(view: View, found: judge.Verdict) -> bool:
@@ -147,6 +173,8 @@ def retries(view: View, found: judge.Verdict) -> bool:
         return False
     if guard.deadline is not None and view.age + _pause(guard) > guard.deadline:
         return False
+    if view.stall is not None and view.failure == view.stall.reason:
+        return True
     culprit = next((task for task in view.tasks if task.name == found.culprit), None)
     code = _exit_code(culprit) if culprit else None
     if code in guard.fail_exit_codes or (culprit and (culprit.overdue or culprit.loss == "reboot")):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .. import connections, disks, fields, jobstore, names, pystacks, usage, wire
+from .. import connections, disks, fields, guards, jobstore, names, pystacks, usage, wire
 from ..exits import Exit
 from ..journal_export import ExportReader
 from ..session import NodeSession, RequestRefused
@@ -69,6 +69,7 @@ def run(system: System, session: NodeSession, request: wire.TraceRequest) -> Non
             _kernel(system, record) if request.full else (),
             disks.disks(system) if request.full else (),
             time.time(),
+            guards.stall(system, job, record.attempt) if request.full else None,
         )
     )  # fmt: skip
 

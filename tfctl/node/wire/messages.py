@@ -10,7 +10,7 @@ from .codec import as_rows, by_name
 from .record import Record, TaskName
 from .sample import Sample
 from .status import BriefStatus, JobStatus, Summary, TaskStateName
-from .trace import Printed, TaskTrace
+from .trace import Printed, StallTrace, TaskTrace
 
 
 class Beat(NamedTuple):
@@ -717,13 +717,14 @@ class TraceRequest(NamedTuple):
 
 class Traced(NamedTuple):
     """``kernel``: lines of its log since the attempt began that concern memory or GPUs. ``disks``: as in Node.
-    ``time``: the host's."""
+    ``time``: the host's. ``stall``: what the guard noted when the job stalled, if it has, and the request is full."""
 
     attempt: int
     tasks: tuple[TaskTrace, ...]
     kernel: tuple[Printed, ...] = ()
     disks: tuple[Disk, ...] = ()
     time: Optional[float] = None
+    stall: Optional[StallTrace] = None
 
 
 as_rows(AttemptName, StoredAttempt)

@@ -59,6 +59,8 @@ class RecordedGuard(NamedTuple):
     fail_exit_codes: tuple[int, ...] = ()
     retry_exit_codes: tuple[int, ...] = ()
     servers: tuple[TaskName, ...] = ()
+    stall: Optional[int] = None
+    on_stall: Literal["report", "restart", "fail"] = "report"
 
 
 class Record(NamedTuple):
@@ -92,8 +94,8 @@ class Record(NamedTuple):
 
 
 class UserAction(NamedTuple):
-    """A line of notes.jsonl on a host. ``deed``: start, stop or restart; of the guard also retry or notify. ``tasks``:
-    None for the whole job. ``reason``: why the guard did it."""
+    """A line of notes.jsonl on a host. ``deed``: start, stop or restart; of the guard also retry, notify, stall or
+    resume. ``tasks``: None for the whole job. ``reason``: why the guard did it."""
 
     time: float
     deed: str

@@ -13,6 +13,47 @@ JobStateName = Literal["unknown", "starting", "running", "succeeded", "failed", 
 Loss = Literal["reboot", "stop", "silence"]
 
 
+class Cause(NamedTuple):
+    """What a task that has ended printed about the cause. ``sentence``: after the words "TASK on HOST". ``line``: the
+    line that says so, and ``time`` when it was printed. ``consequence``: true if it says only that something has
+    happened to another task."""
+
+    kind: str
+    sentence: str
+    remedy: str
+    line: str
+    time: float
+    consequence: Optional[bool] = None
+
+
+class NotedCause(NamedTuple):
+    """The cause that the guard has noted of a task. ``restarts``: how often the task had been restarted then."""
+
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    restarts: int
+    cause: Cause
+
+    @property
+    def name(self) -> TaskName:
+        return self.role, self.index
+
+
+class NotedCauses(NamedTuple):
+    """Those of an attempt on one host."""
+
+    tasks: tuple[NotedCause, ...] = ()
+
+
+class Stall(NamedTuple):
+    """The job makes no progress. ``time``: when the guard of the head has noticed it. ``tasks``: those that have made
+    no step for too long or, if no steps are known, have printed nothing. ``reason``: this as a sentence."""
+
+    time: float
+    tasks: tuple[TaskName, ...]
+    reason: str
+
+
 class TaskStatus(NamedTuple):
     """The state of a task, from the current or last invocation of its unit. ``loss``: None if the task is not lost, or
     if the cause is not known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request
@@ -22,7 +63,8 @@ class TaskStatus(NamedTuple):
     within ten seconds with the same exit code, and there were at least two. ``given_up``: true if tfctl does not start
     it again for that reason. ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and
     there are any. ``reason``: why a guard or a waiting client has stopped it, if it is stopped. ``sample``: the last
-    one that the guard has kept of it, if the request asks for samples."""
+    one that the guard has kept of it, if the request asks for samples. ``cause``: why it has failed, or was last
+    restarted, as far as the guard knows."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -44,6 +86,7 @@ class TaskStatus(NamedTuple):
     timings: Optional[str] = None
     reason: Optional[str] = None
     sample: Optional[TaskSample] = None
+    cause: Optional[Cause] = None
 
     @property
     def name(self) -> TaskName:
@@ -63,7 +106,8 @@ class GuardReport(NamedTuple):
     job had succeeded; tasks that may finish have a limited time from then. ``silent``: the hosts that the head has not
     heard for so long that their guards may have given the job up, while it goes on: what these note does not count.
     ``listened``: true once every server of the job has listened, so that `start_timeout` no longer applies.
-    ``final``: true once the next attempt could not be started: no other follows. ``over``: true once the guards of the
+    ``final``: true once it is decided that no other attempt follows. ``stall``: set as long as the job makes no
+    progress, if its policy has a limit. ``over``: true once the guards of the
     other hosts know that the job is over, and people are being notified.
     """
 
@@ -75,6 +119,7 @@ class GuardReport(NamedTuple):
     listened: Optional[bool] = None
     final: Optional[bool] = None
     over: Optional[bool] = None
+    stall: Optional[Stall] = None
 
     @property
     def is_decided(self) -> bool:

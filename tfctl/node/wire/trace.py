@@ -72,4 +72,11 @@ class TaskTrace(NamedTuple):
         return self.role, self.index
 
 
+class StallTrace(NamedTuple):
+    """The tasks of a host at the time at which the guards noticed that the job had stalled. ``time``: the host's."""
+
+    time: float
+    tasks: tuple[TaskTrace, ...]
+
+
 as_rows(Frame, Printed)

@@ -177,6 +177,7 @@ function headOf(job) {
       el("progress", { max: 100, value: progress.percent, "aria-label": "Progress" }), el("b", { text: `${progress.percent.toFixed(progress.percent < 10 ? 1 : 0)} %` }),
       progress.left !== null ? el("span", {}, `${duration(progress.left)} left`) : null) : null,
     job.reason ? el("div", { class: job.state === "failed" ? "cause bad" : "cause" }, el("p", { text: job.reason }),
+      ...job.why.map((text) => el("p", { text })),
       job.culprit ? el("p", {}, el("a", { href: `/logs/${encodeURIComponent(job.job)}?task=${job.culprit}` }, `What ${job.culprit} printed last`)) : null) : null,
     silent.length ? el("div", { class: "cause" }, el("p", { text: `${counted(silent.length, "host")} of this job ${silent.length === 1 ? "does" : "do"} not answer: ${silent[0][1]}` })) : null,
     el("dl", { class: "facts" },

@@ -1,6 +1,6 @@
 """Each rule about the lines of a task finds its cause in a log that a program has really printed.
 
-A file of tests/unit/jobs/causes begins with a line `kind | source | sentence`. The rest is the log.
+A file of tests/unit/node/causes begins with a line `kind | source | sentence`. The rest is the log.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfctl.jobs import causes
+from tfctl.node import causes
 
 LOGS = sorted((Path(__file__).parent / "causes").glob("*.log"))
 
@@ -21,7 +21,7 @@ def read(path: Path) -> tuple[str, str, str, list[str]]:
     return kind, source, sentence, lines
 
 
-def found(lines: Sequence[str]) -> causes.FoundCause | None:
+def found(lines: Sequence[str]) -> causes.Found | None:
     return causes.find([(float(number), line) for number, line in enumerate(lines)])
 
 
@@ -30,13 +30,13 @@ def test_rule_finds_its_cause_in_a_recorded_log(path: Path) -> None:
     kind, _, sentence, lines = read(path)
     cause = found(lines)
     assert cause is not None, "no rule applies"
-    assert (cause.cause.kind, cause.sentence) == (kind, sentence)
+    assert (cause.rule.kind, cause.sentence) == (kind, sentence)
     assert cause.remedy and "{" not in cause.remedy.replace("{NCCL", "")
 
 
 def test_each_rule_has_a_recorded_log_from_its_source() -> None:
     recorded = {(kind, source) for kind, source, _, _ in map(read, LOGS)}
-    assert {(cause.kind, cause.source) for cause in causes.CAUSES} == recorded
+    assert {(cause.kind, cause.source) for cause in causes.RULES} == recorded
 
 
 def test_lines_of_a_healthy_training_have_no_cause() -> None:
@@ -52,6 +52,6 @@ def test_lines_of_a_healthy_training_have_no_cause() -> None:
 
 def test_a_cause_counts_before_a_consequence_and_the_first_rule_before_later_ones() -> None:
     consequence = "tensorflow.python.framework.errors_impl.UnavailableError: Socket closed"
-    assert found([consequence]).cause.consequence  # type: ignore[union-attr]
+    assert found([consequence]).rule.consequence  # type: ignore[union-attr]
     both = found([consequence, "ValueError: shapes differ", "ModuleNotFoundError: No module named 'einops'"])
-    assert both is not None and both.cause.kind == "missing module"
+    assert both is not None and both.rule.kind == "missing module"
