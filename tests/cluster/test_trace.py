@@ -123,6 +123,22 @@ def test_why_names_a_task_that_is_stopped_and_how_to_continue_it(ticking: Hosts)
             os.kill(pid, signal.SIGCONT)
 
 
+def test_status_names_the_first_error_as_the_guard_of_its_host_has_noted_it(guarded: Hosts) -> None:
+    script = "[ $1 = 1 ] || exec /bin/sleep 600; echo \"ModuleNotFoundError: No module named 'einops'\"; exit 1\n"
+    text = "command: [sh, train, '{index}']\nroles: {worker: 3}\npolicy: {on_failure: fail}\n"
+    guarded.ok("start", guarded.file("noted", text, train=script))
+
+    def shown() -> dict[str, Any]:
+        return dict(guarded("status", "noted", "-o", "json").objects[0])
+
+    wait_until(lambda: (shown()["why"] or {}).get("kind") == "missing module", timeout=40)
+    cause, remedy = guarded.ok("status", "noted").splitlines()[2:4]
+    assert cause == "  worker/1 on node2 cannot import einops: it is not installed there"
+    assert remedy.startswith("    → name its package in a requirements file")
+    [noted] = guarded.trees["node2"].path.glob("var/lib/tfctl/jobs/noted/1/guard/causes.json")
+    assert noted.stat().st_mode & 0o777 == 0o600
+
+
 def test_why_names_the_first_error_of_a_job_that_has_failed(hosts: Hosts) -> None:
     script = "echo begin; [ $1 = 1 ] || exec /bin/sleep 600; echo 'Traceback (most recent call last):'; " \
              "echo \"ModuleNotFoundError: No module named 'einops'\"; exit 1\n"  # fmt: skip

@@ -244,6 +244,29 @@ def test_server_that_does_not_listen_fails_the_job(jobs: Jobs) -> None:
     all_is_over(jobs, "deaf")
 
 
+def test_task_that_makes_no_step_ends_the_attempt_and_why_knows_what_it_did(jobs: Jobs) -> None:
+    script = "n=0; while :; do n=$((n + 1)); echo step $n; sleep 1; done"
+    text = (
+        f"command: [sh, -c, {json.dumps(script)}]\nroles: {{worker: {{per_host: 1, hosts: 'node1:node2'}}}}\n"
+        "progress: 'step (?P<step>[0-9]+)'\npolicy: {stall: 30s, on_stall: restart, max_attempts: 2}\n"
+    )
+    jobs.ok("start", jobs.file("stalls", text))
+    stop = "systemctl kill --signal=STOP tfctl-stalls-worker-1.service"
+    wait_for(lambda: "step 15" in jobs.ok("logs", "stalls", "worker", 1), 40)
+    jobs.root("node2", stop)
+    wait_for(lambda: "worker/1 on node2 has made no step for 30 s" in jobs.status("stalls")["reason"], 70)
+    wait_for(lambda: jobs.status("stalls")["attempt"] == 2 and jobs.status("stalls")["state"] == "running", 40)
+    assert re.search(r"worker/1 .*stall .*has made no step for 30 s", jobs.ok("events", "stalls"))
+    wait_for(lambda: "step 15" in jobs.ok("logs", "stalls", "worker", 1), 40)
+    jobs.root("node2", stop)
+    ended(jobs, "stalls", "failed", 80)
+    all_is_over(jobs, "stalls")
+    found = json.loads(jobs.ok("why", "stalls", "-o", "json"))
+    [culprit] = found["culprits"]
+    assert (culprit["task"], culprit["host"], culprit["kind"]) == ("worker/1", "node2", "stopped")
+    assert found["evidence"][0] == jobs.status("stalls")["reason"]
+
+
 def test_task_that_fails_at_once_is_not_started_again(jobs: Jobs) -> None:
     start(jobs, "missing", "exec python3 -c 'import no_such_module'", ", max_restarts: 20")
     began = time.monotonic()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.lab.jobs import Jobs
+from tests.lab.test_horovod import inventory as horovod_inventory  # noqa: F401  a fixture
 from tests.lab.test_samples import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -34,6 +35,13 @@ ROLES = {
         "step 40",
     ),
     "mirrored": ("{worker: 1}", "worker/0", "loss:"),
+    "estimator": (
+        "{chief: {replicas: 1, hosts: node1}, ps: {replicas: 1, hosts: node2}, "
+        "worker: {replicas: 2, hosts: 'node3:node4'}}",
+        "worker/0",
+        "step 40",
+    ),
+    "horovod": ("{worker: {per_host: 1, hosts: 'node1:node2'}}", "worker/1", "loss:"),
 }
 ON_ONE_HOST = {
     "multi_worker_mirrored": "{worker: {replicas: 2, hosts: node1}}",
@@ -41,15 +49,19 @@ ON_ONE_HOST = {
     "worker: {replicas: 1, hosts: node1}}",
     "tf1_ps": "{ps: {replicas: 1, hosts: node1}, worker: {replicas: 1, hosts: node1}}",
     "mirrored": "{worker: {replicas: 1, hosts: node1}}",
+    "estimator": "{chief: {replicas: 1, hosts: node1}, ps: {replicas: 1, hosts: node1}, "
+    "worker: {replicas: 1, hosts: node1}}",
+    "horovod": "{worker: {replicas: 2, hosts: node1}}",
 }
+CLUSTERS = ("multi_worker_mirrored", "parameter_server", "tf1_ps", "estimator", "horovod")
 #: Each fault, the kind that `why` finds, and the strategies that it concerns.
 FAULTS = {
-    "stop": ("stopped", ("multi_worker_mirrored", "parameter_server", "tf1_ps", "mirrored")),
-    "drop": ("network", ("multi_worker_mirrored", "parameter_server", "tf1_ps")),
-    "import": ("missing module", ("multi_worker_mirrored", "parameter_server", "tf1_ps", "mirrored")),
-    "input": ("input blocks", ("multi_worker_mirrored", "tf1_ps", "mirrored")),
-    "spin": ("spinning", ("multi_worker_mirrored", "parameter_server", "tf1_ps", "mirrored")),
-    "disk": ("disk full", ("multi_worker_mirrored", "parameter_server", "tf1_ps", "mirrored")),
+    "stop": ("stopped", (*CLUSTERS, "mirrored")),
+    "drop": ("network", CLUSTERS),
+    "import": ("missing module", (*CLUSTERS, "mirrored")),
+    "input": ("input blocks", ("multi_worker_mirrored", "tf1_ps", "estimator", "horovod", "mirrored")),
+    "spin": ("spinning", (*CLUSTERS, "mirrored")),
+    "disk": ("disk full", (*CLUSTERS, "mirrored")),
 }
 CASES = [(fault, strategy) for fault, (_, strategies) in FAULTS.items() for strategy in strategies]
 #: How long (s) tasks run with the fault before somebody asks.
@@ -144,18 +156,32 @@ def why(jobs: Jobs, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture
+def jobs_of(
+    module_jobs: Jobs, strategy: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Jobs]:
+    """Jobs on the hosts of the lab. Two of them get Horovod when it is first needed."""
+    if strategy != "horovod":
+        yield module_jobs
+        return
+    inventory = request.getfixturevalue("horovod_inventory")
+    found = Jobs(module_jobs.lab, tmp_path_factory.mktemp("horovod-jobs"), [], inventory)
+    yield found
+    found.clean()
+
+
 @pytest.mark.usefixtures("places")
 @pytest.mark.parametrize(("fault", "strategy"), CASES)
 def test_why_names_the_task_its_host_and_the_kind(
-    fault: str, strategy: str, module_jobs: Jobs, results: list[Result]
+    fault: str, strategy: str, jobs_of: Jobs, results: list[Result]
 ) -> None:
     name = f"{fault}-{strategy.replace('_', '')[:12]}"
     kind = FAULTS[fault][0]
-    with running(module_jobs, name, strategy, fault) as faulty:
-        host = {f"{each['role']}/{each['index']}": each["host"] for each in module_jobs.status(name)["tasks"]}[faulty]
-        with inflicted(module_jobs, name, fault, faulty, host):
+    with running(jobs_of, name, strategy, fault) as faulty:
+        host = {f"{each['role']}/{each['index']}": each["host"] for each in jobs_of.status(name)["tasks"]}[faulty]
+        with inflicted(jobs_of, name, fault, faulty, host):
             time.sleep(HUNG_S)
-            found = why(module_jobs, name)
+            found = why(jobs_of, name)
     culprit = found["culprits"][0] if found["culprits"] else {"task": "", "host": "", "kind": found["verdict"]}
     said = f"{culprit['task']} on {culprit['host']}: {culprit['kind']}"
     wanted = f"{faulty} on {host}: {kind}"
@@ -165,13 +191,11 @@ def test_why_names_the_task_its_host_and_the_kind(
 
 
 @pytest.mark.parametrize("strategy", ROLES)
-def test_why_says_that_nothing_is_wrong_with_a_healthy_job(
-    strategy: str, module_jobs: Jobs, results: list[Result]
-) -> None:
+def test_why_says_that_nothing_is_wrong_with_a_healthy_job(strategy: str, jobs_of: Jobs, results: list[Result]) -> None:
     name = f"fine-{strategy.replace('_', '')[:12]}"
-    with running(module_jobs, name, strategy, "none"):
+    with running(jobs_of, name, strategy, "none"):
         for _ in range(4):
             time.sleep(3)
-            found = why(module_jobs, name)
+            found = why(jobs_of, name)
             results.append(Result("none", strategy, "healthy", found["verdict"]))
             assert found["verdict"] == "healthy", found

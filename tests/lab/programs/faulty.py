@@ -127,9 +127,36 @@ def tf1_ps():
                 trouble(number // 20)
 
 
+def estimator():
+    tf1 = tf.compat.v1
+
+    def model(features, labels, mode):
+        weights = tf1.get_variable("w", [16, 1])
+        loss = tf.reduce_mean(tf.square(tf.matmul(features, weights) - labels))
+        train = tf1.train.GradientDescentOptimizer(0.01).minimize(loss, global_step=tf1.train.get_global_step())
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
+
+    class Trouble(tf.estimator.SessionRunHook):  # type: ignore[misc]
+        number = 0
+
+        def after_run(self, run_context, run_values):  # noqa: ARG002
+            self.number += 1
+            if self.number % 20 == 0:
+                print(f"step {self.number}", flush=True)
+                trouble(self.number // 20)
+
+    config = tf.estimator.RunConfig(os.environ["TFCTL_OUTPUT"] + "/model")
+    training = tf.estimator.TrainSpec(dataset, max_steps=10**9, hooks=[Trouble()])
+    tf.estimator.train_and_evaluate(
+        tf.estimator.Estimator(model, config=config), training, tf.estimator.EvalSpec(dataset, steps=1)
+    )
+
+
 if strategy_name == "multi_worker_mirrored":
     keras(tf.distribute.MultiWorkerMirroredStrategy())
 elif strategy_name == "mirrored":
     keras(tf.distribute.MirroredStrategy())
 else:
-    {"parameter_server": parameter_server, "tf1_ps": tf1_ps, "horovod": horovod}[strategy_name]()
+    {"parameter_server": parameter_server, "tf1_ps": tf1_ps, "estimator": estimator, "horovod": horovod}[
+        strategy_name
+    ]()

@@ -13,10 +13,10 @@ from .link import Pace, Standstill
 
 
 class _Task(NamedTuple):
-    """``position``: the epoch and step, if they are known. ``since``: when it was reached (monotonic clock) or, if it
-    is not known, when the last line was printed."""
+    """``position``: the epoch, the step and the percentage, if one is known. ``since``: when it was reached (monotonic
+    clock) or, if it is not known, when the last line was printed."""
 
-    position: tuple[int | None, int | None] | None
+    position: tuple[float | None, ...] | None
     since: float
 
 
@@ -44,11 +44,11 @@ class Watcher:
             if task.silent is None:  # it has printed nothing yet, or has ended
                 self._tasks.pop(task.name, None)
                 continue
-            known = task.step is not None or task.epoch is not None
-            position = (task.epoch, task.step) if known else None
+            found = (task.epoch, task.step, task.percent)
+            position = None if all(one is None for one in found) else found
             before = self._tasks.get(task.name)
             if before is None or position is None or position != before.position:
-                self._tasks[task.name] = _Task(position, moment if known else moment - task.silent)
+                self._tasks[task.name] = _Task(position, moment - task.silent if position is None else moment)
 
     def pace(self, attempt: int) -> Pace:
         """Return which tasks of an attempt make progress now."""
