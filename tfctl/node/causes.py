@@ -70,7 +70,7 @@ RULES = (
     _rule(
         "NCCL",
         r"NCCL WARN (?P<what>.+)|NCCL communication aborted: (?P<why>.+)",
-        "lost the connection of its GPUs to others (NCCL)",
+        "has an error of NCCL, which connects its GPUs to others: {what}{why}",
         "test the network with tfctl verify; if hosts have several interfaces, set env: {{NCCL_SOCKET_IFNAME: =eth1}}; "
         "env: {{NCCL_DEBUG: INFO}} prints more; without InfiniBand, set NCCL_IB_DISABLE: 1",
         _TF + "51760",

@@ -31,8 +31,8 @@ _FIRST_LINES = 1000
 _LINE_S, _SLOW_LINES = 0.1, 3
 
 
-class Printed:
-    """``last``: the time (epoch s) of each task's last line, as far as it is known."""
+class LineFollower:
+    """Follows what tasks print. ``last``: the time (epoch s) of each one's last line, as far as it is known."""
 
     def __init__(self, system: System, job: str, run: str, progress: Mapping[TaskName, Progress]) -> None:
         self._system, self._run, self._progress = system, run, progress

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .. import fields, jobstore, names, usage, wire
 from ..nvml import GpuReader
-from ..printed import Printed
+from ..printed import LineFollower
 from ..progress import FORMATS, Progress, format_of
 from ..session import NodeSession
 from ..system import System
@@ -58,7 +58,7 @@ class Sampler:
             with contextlib.suppress(ValueError):  # an older Python cannot compile it
                 kinds = [format_of(record.progress)]
         self._progress = {task.name: Progress(kinds, record.progress_total) for task in self._tasks}
-        self._printed = Printed(system, record.job, record.run, self._progress)
+        self._printed = LineFollower(system, record.job, record.run, self._progress)
         self._gpus = GpuReader(system, [uuid for task in self._tasks for uuid in task.gpus])
         self._before = self._look()
 
