@@ -244,6 +244,8 @@ def test_server_that_does_not_listen_fails_the_job(jobs: Jobs) -> None:
     all_is_over(jobs, "deaf")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_task_that_makes_no_step_ends_the_attempt_and_why_knows_what_it_did(jobs: Jobs) -> None:
     script = "n=0; while :; do n=$((n + 1)); echo step $n; sleep 1; done"
     text = (

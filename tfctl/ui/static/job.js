@@ -50,7 +50,7 @@ export function job(main, name, followJob) {
     answer.replaceChildren(el("p", { class: "quiet" }, "The hosts measure the tasks for two seconds …"));
     try {
       const found = await fetched(`/api/why/${encodeURIComponent(name)}`);
-      const calm = { healthy: "Nothing is wrong: all tasks that should print do.", unknown: "Unknown: nothing that the hosts see tells why the job does not go on." }[found.verdict];
+      const calm = { healthy: "The hosts see nothing that is wrong with this job.", unknown: "Unknown: nothing that the hosts see tells why the job does not go on." }[found.verdict];
       answer.replaceChildren(
         ...(calm ? [el("p", { text: calm })] : []),
         ...found.culprits.map((each) => el("div", { class: "cause bad" }, el("p", {}, each.sentence, " ", each.task ? el("a", { href: `/logs/${encodeURIComponent(name)}?task=${each.task}` }, "Logs") : null),
