@@ -119,8 +119,8 @@ export class Chart {
     const all = values.map(([, value]) => value);
     const shown = values.length <= 6
       ? few.map(([line, value]) => el("span", { class: `hue${line.hue}` }, values.length > 1 ? `${line.name} ` : "", el("b", { text: this.show(value) })))
-      : [el("span", {}, "least ", el("b", { text: this.show(Math.min(...all)) })), el("span", {}, "mean ", el("b", { text: this.show(all.reduce((sum, one) => sum + one, 0) / all.length) })),
-        el("span", {}, "most ", el("b", { text: this.show(Math.max(...all)) }))];
+      : [el("span", {}, "minimum ", el("b", { text: this.show(Math.min(...all)) })), el("span", {}, "mean ", el("b", { text: this.show(all.reduce((sum, one) => sum + one, 0) / all.length) })),
+        el("span", {}, "maximum ", el("b", { text: this.show(Math.max(...all)) }))];
     this.values.replaceChildren(...shown);
   }
 }
