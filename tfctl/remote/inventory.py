@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import VARIABLES, Inventory
 from tfctl.remote import ansible_cfg, hostvars, inventory_cache
+from tfctl.remote.own_address import with_own_addresses
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,7 +38,7 @@ def load(path: Path) -> Inventory:
     if found is None:
         found = _read(path)
         inventory_cache.put(digest, found)
-    return found
+    return with_own_addresses(found)
 
 
 def missing(path: Path) -> BadFile:
