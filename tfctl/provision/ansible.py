@@ -141,18 +141,32 @@ def _send(child: subprocess.Popen[bytes], password: str | None) -> None:
 
 
 def _command(play: Play, folder: RunFolder) -> list[str]:
+    local = _local_hosts(play.inventory)
+    if local:
+        folder.local_hosts.write_text(local)
     variables = folder.path / "variables.json"
     variables.write_text(json.dumps(play.variables))
     playbook = collection(play.collections) / "playbooks" / f"{play.playbook}.yml"
     # -P: a file ansible.py or yaml.py in the current directory is not imported.
     words = [sys.executable, "-P", "-m", "ansible", "playbook", str(playbook)]
     words += ["--inventory", str(play.inventory.absolute())]
+    words += ["--inventory", str(folder.local_hosts)] if local else []
     words += ["--forks", str(FORKS), "--extra-vars", f"@{variables}"]
     words += ["--limit", play.limit] if play.limit else []
     words += ["--tags", ",".join(play.tags)] if play.tags else []
     words += ["--check"] if play.check else []
     words += ["--become-password-file", "-"] if play.become_password else []
     return words + (["--diff"] if play.diff else [])
+
+
+def _local_hosts(source: Path) -> str:
+    """Return an inventory of the local hosts in ``source``, with the addresses at which tfctl has found that the other
+    hosts reach them, or "". What tfctl cannot use, such as a template, Ansible may accept."""
+    try:
+        hosts = [host for host in inventory.load(source).hosts if host.is_local]
+    except TfctlError:
+        return ""
+    return "".join(f"{host.name}{f' tfctl_address={host.address}' if host.address else ''}\n" for host in hosts)
 
 
 def _environment(collections: Path, folder: RunFolder, events: int, alive: int) -> dict[str, str]:

@@ -29,6 +29,7 @@ from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
 from tfctl.provision.reset import ResetRequest
 from tfctl.provision.results import PlayResult
 from tfctl.provision.run_folder import run_folder
+from tfctl.remote import own_address
 
 ROLES = ansible.data_dir() / "roles"
 EMPTY = {"playbooks": None, "roles": None}
@@ -451,6 +452,19 @@ def test_directory_on_the_hosts_that_a_user_has_set_is_kept(folder: Path, monkey
     playbook(folder, {"ansible.builtin.copy": {"content": "x", "dest": f"{folder}/x", "mode": "0644"}})
     assert ansible.run(play_of(folder, "a"), lambda _: None).exit is Exit.OK
     assert (folder / "mine").is_dir() and not [*(folder / "mine").iterdir()]
+
+
+@pytest.mark.parametrize("beside", ["", "away ansible_host=192.0.2.1\n"])
+def test_playbooks_get_the_address_at_which_other_hosts_reach_this_machine(beside: str, folder: Path) -> None:
+    """As ansible-playbook alone cannot find it."""
+    playbook(folder, {"ansible.builtin.debug": {"msg": "{{ tfctl_address | default('none') }} {{ own }}"}})
+    path = folder / "hosts.ini"
+    path.write_text(f"localhost {LOCAL} own=kept\n{beside}")
+    events: list[Event] = []
+    result = ansible.run(ansible.Play("test", path, "localhost", collections=folder / "collections"), events.append)
+    assert result.exit is Exit.OK, result.hosts[0].reason
+    expected = own_address.source("192.0.2.1") if beside else None
+    assert [event.text for event in events if isinstance(event, Warned)] == [f"{expected or 'none'} kept"]
 
 
 def sleeping(nap: str) -> bool:
