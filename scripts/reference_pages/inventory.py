@@ -26,7 +26,12 @@ class Variable(NamedTuple):
 
 #: The variables that no option of a role has.
 _OTHERS = {
-    "tfctl_address": Variable("str", "`ansible_host`", "The address at which the other hosts reach this host."),
+    "tfctl_address": Variable(
+        "str",
+        "`ansible_host`",
+        "The address at which the other hosts reach this host. That of a host with `ansible_connection=local` is by "
+        "default the address from which it reaches the others ([one workstation](../howto/workstation.md)).",
+    ),
     "tfctl_ssh": Variable(
         "str",
         code(TRANSPORTS[0]),
@@ -51,7 +56,8 @@ def page() -> str:
         "has details.",
         table(["variable", "type", "default", "meaning"], rows),
         "To connect, tfctl also reads Ansible's variables for ssh and sudo, such as `ansible_host`, `ansible_port`, "
-        "`ansible_user`, `ansible_ssh_private_key_file`, `ansible_ssh_common_args` and `ansible_become_password`.",
+        "`ansible_user`, `ansible_ssh_private_key_file`, `ansible_ssh_common_args` and `ansible_become_password`. "
+        "`ansible_connection` is `ssh`, the default, or `local` for the machine on which you run tfctl.",
     )
 
 

@@ -59,7 +59,7 @@ def reason(gpu: GpuFacts) -> str:
 
 def notice(why: str) -> str:
     """Return what preflight says about a host that will need a reboot."""
-    return f"will need a reboot: {why}. --reboot does it, but not for the machine that tfctl runs on: reboot it yourself"
+    return f"will need a reboot: {why}. --reboot does it; if this is the machine that tfctl runs on, reboot it yourself"
 
 
 def judge(gpu: GpuFacts, state: DriverState, control: Control, expected: int = 0) -> RebootDecision:
