@@ -20,6 +20,7 @@ from pathlib import Path
 
 import tfctl
 from tfctl.errors import BadFile, TfctlError
+from tfctl.model.host import Inventory
 from tfctl.provision.events import Collector, Event, Message
 from tfctl.provision.results import PlayResult
 from tfctl.provision.role_variables import inventory_variables
@@ -64,7 +65,8 @@ class Play:
     """A run of a playbook: its name in playbooks/, and what ansible-playbook is given.
 
     ``limit`` is a host pattern. ``variables`` override those of the inventory. ``become_password`` is for sudo.
-    ``collections``: the directory in which Ansible finds the collection.
+    ``collections``: the directory in which Ansible finds the collection. ``known``: what tfctl itself has read of the
+    inventory, if it can use it.
     """
 
     playbook: str
@@ -76,6 +78,7 @@ class Play:
     variables: Mapping[str, object] = field(default_factory=dict)
     become_password: str | None = field(default=None, repr=False)
     collections: Path = field(default_factory=collections_dir)
+    known: Inventory | None = None
 
 
 def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
@@ -141,7 +144,7 @@ def _send(child: subprocess.Popen[bytes], password: str | None) -> None:
 
 
 def _command(play: Play, folder: RunFolder) -> list[str]:
-    local = _local_hosts(play.inventory)
+    local = _local_hosts(play.known) if play.known else ""
     if local:
         folder.local_hosts.write_text(local)
     variables = folder.path / "variables.json"
@@ -159,13 +162,10 @@ def _command(play: Play, folder: RunFolder) -> list[str]:
     return words + (["--diff"] if play.diff else [])
 
 
-def _local_hosts(source: Path) -> str:
-    """Return an inventory of the local hosts in ``source``, with the addresses at which tfctl has found that the other
-    hosts reach them, or "". What tfctl cannot use, such as a template, Ansible may accept."""
-    try:
-        hosts = [host for host in inventory.load(source).hosts if host.is_local]
-    except TfctlError:
-        return ""
+def _local_hosts(known: Inventory) -> str:
+    """Return an inventory of the local hosts alone, with the addresses at which tfctl has found that the other hosts
+    reach them, or "" if there is none."""
+    hosts = [host for host in known.hosts if host.is_local]
     return "".join(f"{host.name}{f' tfctl_address={host.address}' if host.address else ''}\n" for host in hosts)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tfctl.provision import ansible
 from tfctl.provision.events import Event
 from tfctl.provision.results import PlayResult
+from tfctl.remote import inventory
 
 
 @dataclass(frozen=True)
@@ -38,5 +39,6 @@ def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
         check=request.check,
         variables=variables,
         become_password=request.become_password,
+        known=inventory.if_usable(request.inventory),
     )
     return ansible.run(play, listen)

@@ -67,7 +67,9 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     Raises BadFile for an unknown stack or a misspelt variable of the inventory, UsageError for an unknown tag, and
     whatever ansible.run raises.
     """
-    _check_variables(request.inventory)
+    known = inventory.if_usable(request.inventory)
+    if known:
+        check_variables(known)
     if request.stack not in (None, stacks.NONE) and request.stack not in stacks.load():
         stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
@@ -89,6 +91,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
         request.diff,
         _variables(request),
         request.become_password,
+        known=known,
     )
     return ansible.run(play, listen)
 
@@ -110,7 +113,8 @@ def explain(
     inspected, and whatever ansible.run raises.
     """
     given: Variables = {"tfctl_more_trees": _packed(python_trees)}
-    play = ansible.Play("explain", source, host, variables=given, become_password=become_password)
+    known = inventory.if_usable(source)
+    play = ansible.Play("explain", source, host, variables=given, become_password=become_password, known=known)
     (found, *more) = ansible.run(play, lambda _: None).hosts
     if more:
         raise UsageError(f"--host {host} matches several hosts", "name one")
@@ -118,15 +122,6 @@ def explain(
         kind = Unreachable if found.unreachable else TfctlError
         raise kind(f"{found.host}: " + found.reason, found.remedy)
     return found.explained
-
-
-def _check_variables(source: Path) -> None:
-    """Raise BadFile for a misspelt variable. What else tfctl cannot use, such as a template, Ansible may accept."""
-    try:
-        found = inventory.load(source)
-    except TfctlError:
-        return
-    check_variables(found)
 
 
 def _variables(request: ProvisionRequest) -> Variables:

@@ -41,6 +41,14 @@ def load(path: Path) -> Inventory:
     return with_own_addresses(found)
 
 
+def if_usable(path: Path) -> Inventory | None:
+    """Return the inventory, or None if tfctl cannot use it. Ansible may accept what it contains, such as a template."""
+    try:
+        return load(path)
+    except TfctlError:
+        return None
+
+
 def missing(path: Path) -> BadFile:
     """Return the error for an inventory that does not exist."""
     return BadFile(f"{path}: no such inventory", for_missing(path, _MISSING))
