@@ -87,9 +87,7 @@ def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
 def _dialable(host: Host, site: Site) -> str:
     """Return the address at which the other tasks reach this host. Raise BadFile if they cannot."""
     address = site.address
-    if site.alone and is_loopback(address):
-        return address
-    if is_loopback(address):
+    if is_loopback(address) and not site.alone:
         raise BadFile(
             f"{host.name}: its address is {address}, which other hosts cannot reach",
             "set tfctl_address in the inventory to an address that the other hosts can reach",
