@@ -15,7 +15,7 @@ def test_a_task_that_ran_out_of_memory_is_reported_by_every_command(hosts: Hosts
         (host / "manager/out-of-memory").touch()
     done = hosts("start", hosts.file("large", TEXT), "--wait")
     sentence = "worker/0 on node1 failed with SIGKILL: out of memory (limit 16G)"
-    assert (done.code, done.err.splitlines()[-1].endswith(sentence)) == (100, True), done.err
+    assert (done.code, done.err.splitlines()[-2].endswith(sentence)) == (100, True), done.err
     assert sentence in hosts.ok("status", "large")
     assert hosts.ok("status", "large").count("SIGKILL, out of memory") == 1
     assert hosts.status("large")["tasks"][0]["oom"] is True

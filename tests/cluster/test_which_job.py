@@ -229,9 +229,10 @@ def test_status_prints_every_field_of_a_failed_job(hosts: Hosts) -> None:
     }  # fmt: skip
     assert (second["state"], second["exit_code"], second["signal"], second["finished"]) == ("running", None, None, None)
 
-    head, reason, left, *rows = hosts.ok("status", "said").splitlines()
+    head, reason, remedy, left, *rows = hosts.ok("status", "said").splitlines()
     assert head == "said  attempt 1  custom  none  failed"
     assert reason == "  worker/0 on node1 failed with SIGKILL"
+    assert remedy == "    → see its last lines: tfctl logs said worker 0"
     assert (
         left
         == "  still alive: worker/1 on node2 and worker/2 on node3; tfctl stop said stops every task under this name"

@@ -80,9 +80,7 @@ def job_text(state: JobState, wide: bool = False) -> text.Rendered:
     """Return a job's state and its reason, above a table of its tasks, failed ones first."""
     record = state.record
     head = f"{state.job}  attempt {state.attempt}  {cell(record.strategy)}  {cell(record.stack)}  "
-    reasons = [with_remedy(unmarked(plain(state.reason)), next_step(state))] if state.reason else []
-    reasons += [explanation(state)] if state.why else []
-    reason = [f"  {line}" for each in reasons for line in each.split("\n")]
+    reason = [f"  {line}" for line in explained(state, state.reason).split("\n")] if state.reason else []
     far = [f"  {progress_text(state.progress)}"] if state.progress else []
     left = [f"  {plain(_remaining(state))}"] if state.remaining else []
     tasks = TASKS.render(state.by_attention(), wide)
@@ -96,15 +94,16 @@ def job_json(state: JobState) -> JobObject:
     return cast("JobObject", {**JOBS.json([state])[0], "why": why, "tasks": TASKS.json(state.tasks)})
 
 
-def explanation(state: JobState) -> Lines:
-    """Return who has made a job fail and what to do about it, as far as its guard knows; else an empty string."""
-    found = state.why
-    return with_remedy(unmarked(plain(found.sentence)), unmarked(plain(found.remedy))) if found else Lines()
-
-
-def next_step(state: JobState) -> str:
-    """Return what to do about a job that has stalled."""
-    return f"see what each task did then: tfctl why {state.job}" if state.stall else ""
+def explained(state: JobState, sentence: str) -> Lines:
+    """Return a sentence about how a job is, with what its guard knows more: the task whose failure explains that of the
+    job, if the sentence does not say so, and what to do."""
+    said, found = unmarked(plain(sentence)), state.why
+    if found is None:
+        return with_remedy(said, f"see what each task did then: tfctl why {state.job}" if state.stall else "")
+    remedy = unmarked(plain(found.remedy))
+    if found.sentence == state.cause:
+        return with_remedy(said, remedy)
+    return Lines(said, *with_remedy(unmarked(plain(found.sentence)), remedy).split("\n"))
 
 
 def progress_text(progress: Progress) -> str:

@@ -17,7 +17,7 @@ from tfctl.cli.text import lasted, print_json
 from tfctl.cli.times import limit, seconds
 from tfctl.cli.which import open_job
 from tfctl.errors import Exit, TfctlError, Unreachable
-from tfctl.wording import Lines, counted, printed, with_remedy
+from tfctl.wording import Lines, counted, printed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -115,7 +115,7 @@ def until_ended(
         culprit = ended.culprit
         lines = None if culprit is None else _last_lines(fleet, ended, culprit)
         ended = ended.with_last_lines(lines or ())
-    from tfctl.cli.tables import explanation, job_json, next_step
+    from tfctl.cli.tables import explained, job_json
 
     if as_json:
         shown: EndedJobObject = {**job_json(ended), "last_lines": lines}
@@ -124,9 +124,7 @@ def until_ended(
         last = [line for text in lines for line in printed(text)][-_LAST_LINES:]
         heading = f"the last {counted(len(last), 'line')} of {culprit} on {culprit.host}:"
         say(Lines(heading, *(f"  {line}" for line in last)))
-    say(with_remedy(sentence(ended), "" if as_json else next_step(ended)))
-    if not as_json and (why := explanation(ended)):
-        say(why)
+    say(sentence(ended) if as_json else explained(ended, sentence(ended)))
     return exit_code(ended)
 
 

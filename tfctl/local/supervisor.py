@@ -124,10 +124,11 @@ def _kill_the_rest(pid: int) -> None:
 
 def _children() -> Iterator[int]:
     """Yield this process's children, from /proc (proc_pid_stat(5))."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for name in os.listdir("/proc"):  # noqa: PTH208  Path.glob raises an error if a process ends meanwhile
         with suppress(OSError):
-            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
-                yield int(stat.parent.name)
+            stat = Path("/proc", name, "stat").read_text(errors="replace") if name.isdecimal() else ""
+            if stat and int(stat.rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(name)
 
 
 def processes_by_environment() -> Iterator[int]:

@@ -255,7 +255,7 @@ def _culprit(job: str, task: wire.RecordedTask, status: wire.TaskStatus) -> Culp
     line = cause.line if cause else ""
     if status.oom or status.last_oom:
         remedy = "use less memory (smaller batches, a smaller shuffle buffer), or raise `memory:` of the role"
-        return Culprit(task, "out of memory", f"{where} was killed: {judge.out_of_memory(task.memory)}", remedy, line)
+        return Culprit(task, "out of memory", f"{where} {how_ended(task, status)}", remedy, line)
     if cause is not None and not (cause.consequence and status.signal):
         return Culprit(task, cause.kind, f"{where} {cause.sentence}", cause.remedy, line)
     remedy = f"see its last lines: tfctl logs {job} {task.role} {task.index}"
@@ -268,7 +268,8 @@ def how_ended(task: wire.RecordedTask, status: wire.TaskStatus) -> str:
         return judge.failure(status, task.host, task.memory).partition(f"{task.host} ")[2]
     ending = status.last_signal or (f"exit code {status.last_exit_code}" if status.last_exit_code is not None else "")
     times = "once" if status.restarts == 1 else f"{status.restarts} times"
-    return f"was restarted {times}{f', the last time after {ending}' if ending else ''}"
+    why = f": {judge.out_of_memory(task.memory)}" if status.last_oom else ""
+    return f"was restarted {times}{f', the last time after {ending}' if ending else ''}{why}"
 
 
 def noted(lines: Iterable[wire.Printed]) -> wire.Cause | None:
