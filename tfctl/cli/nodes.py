@@ -69,6 +69,8 @@ def nodes(
                 say(f"{state.host.name}: GPU {card.uuid}: {notice}")
         if state.node and state.node.drifts:
             say(drift_message(state.host.name, state.node.drifts))
+    for warning in shared_addresses(states):
+        say(warning)
     errors = [state.error for state in states if state.error is not None]
     for error in errors:
         say_error(error)
@@ -84,6 +86,19 @@ def drift_message(host: str, drifts: Sequence[str]) -> str:
     lines = f"{host}: " + Lines(*drifts[:_DRIFTS], *more)
     files = " --requirements FILE" if any(line.startswith(f"{REQUIREMENTS}/") for line in drifts) else ""
     return with_remedy(lines, f"tfctl provision INVENTORY --limit {host}{files}")
+
+
+def shared_addresses(states: Sequence[NodeState]) -> list[str]:
+    """Return a warning, with its remedy, for each machine and each address that several of the hosts have."""
+    from tfctl.model.addresses import SAME_ADDRESS, SAME_MACHINE, same_address, same_machine
+
+    hosts = [state.host for state in states]
+    machines = {state.host.name: state.node.machine or "" for state in states if state.node}
+    if found := [*same_machine(hosts, machines)]:
+        return [with_remedy(sentence, SAME_MACHINE) for sentence in found]
+    addresses = {host.name: host.address or host.name for host in hosts}
+    ports = {host.name: host.ports for host in hosts}
+    return [with_remedy(sentence, SAME_ADDRESS) for sentence in same_address(addresses, ports)]
 
 
 def table(states: list[NodeState], wide: bool = False) -> text.Rendered:

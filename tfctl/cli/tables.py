@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
 from tfctl.jobs.culprits import CulpritObject, culprit_object
+from tfctl.node import names
 from tfctl.wording import Lines, abbreviated, cell, plain, rfc3339, rfc3339_ms, unmarked, with_remedy
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ TASKS: Table[TaskState] = Table(
     Column("TASK", str, role=lambda task: task.role, index=lambda task: task.index),
     Column("HOST", lambda task: task.host, host=lambda task: task.host),
     Column(
-        "ADDRESS", lambda task: f"{task.record.address}:{task.record.port}", rank=4,
+        "ADDRESS", lambda task: names.endpoint(task.record.address, task.record.port), rank=4,
         address=lambda task: task.record.address, port=lambda task: task.record.port,
     ),
     Column("", str, unit=lambda task: task.record.unit),

@@ -69,7 +69,7 @@ def preview(fleet: Fleet, state: JobState) -> str:
     tasks = [
         (
             task.host,
-            f"{task} at {task.record.address}:{task.record.port}{devices(task.record.gpus)}"
+            f"{task} at {names.endpoint(task.record.address, task.record.port)}{devices(task.record.gpus)}"
             + ("" if task.state in ENDED else f", {task.state} now"),
         )
         for task in state.tasks

@@ -32,13 +32,15 @@ _UNDONE = 1
 
 
 class Sessions:
-    """The open sessions of a start. ``hellos``: by host name. ``kept``: whether hosts were told to keep the job."""
+    """The open sessions of a start. ``hellos``: by host name. ``kept``: whether hosts were told to keep the job.
+    ``unreached``: by host name, the peers to which hosts could not connect when they reserved their parts."""
 
     def __init__(
         self, fleet: Fleet, sessions: Mapping[str, Session], hellos: Mapping[str, wire.Hello], not_started: str
     ) -> None:
         self.hellos = hellos
         self.kept = False
+        self.unreached: dict[str, tuple[wire.Unreached, ...]] = {}
         self._not_started = not_started
         self._fleet = fleet
         self._sessions = sessions
@@ -71,9 +73,12 @@ class Sessions:
             if sent and not self.hellos[host].code:
                 session.send_raw(sent)
 
-        def refusal(_: str, session: Session) -> wire.Error | None:
+        def refusal(host: str, session: Session) -> wire.Error | None:
             answer = session.expect((wire.Reserved, wire.Refused), wire.RESERVE_S)
-            return answer.error if isinstance(answer, wire.Refused) else None
+            if isinstance(answer, wire.Refused):
+                return answer.error
+            self.unreached[host] = answer.unreached
+            return None
 
         for hosts in ([first], rest):
             answers = self._exchange(hosts, send, refusal)

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
-from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
+from tfctl.errors import PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import CodeArchive
 from tfctl.jobs.other_hosts import OtherHosts, Outrun
 from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
+from tfctl.model import addresses
 from tfctl.model.assign import assign, guard_port, own_address
 from tfctl.model.gpus import RESTART, missing_gpus
 from tfctl.model.host import Host, Site
@@ -25,7 +26,7 @@ from tfctl.model.plan import plans
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import as_error
-from tfctl.wording import Lines, with_remedy
+from tfctl.wording import Lines, abbreviated, with_remedy
 
 Say = Callable[[str], None]
 
@@ -33,7 +34,7 @@ Say = Callable[[str], None]
 _RETRY_TIMEOUT_S = 60.0
 #: The shortest and the longest pause (s) before a retry. Starts that pause equally long would meet again.
 _PAUSES_S = (0.2, 1.0)
-#: So many hosts look up the name of a host without an address: if all did, the work would be quadratic in number.
+#: So many hosts look up the name of a host: if all did, the work would be quadratic in number.
 _RESOLVERS = 3
 
 
@@ -98,6 +99,7 @@ def _start(
         if refusals:
             errors = [as_error(host, refusal) for host, refusal in refusals]
             raise Outrun(errors) if all(refusal.retry for _, refusal in refusals) else together(errors)
+        _require_reached(layout, sessions, say)
         _require_shared(layout, sessions)
         if others:
             others.require_alone(job.run, job.attempt, patience)
@@ -138,23 +140,51 @@ def _requests(layout: Layout, code: CodeArchive) -> dict[Host, wire.StartRequest
 
 
 def _names_to_resolve(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
-    """Return the names that each host looks up, which are names of hosts without an address.
+    """Return the names that each host looks up: addresses that are names, and names of hosts without an address.
 
     In a small job, each host looks up all of them. In a large one, it looks up those among the next hosts: each name is
     looked up on `_RESOLVERS` hosts, and not on its own, where it may lead to a loopback address.
     """
     count = len(hosts)
     if count <= _RESOLVERS + 1:
-        return dict.fromkeys((host.name for host in hosts), _without_address(hosts))
+        return dict.fromkeys((host.name for host in hosts), _names(hosts))
     return {
-        host.name: _without_address([hosts[(number + more) % count] for more in range(1, _RESOLVERS + 1)])
+        host.name: _names([hosts[(number + more) % count] for more in range(1, _RESOLVERS + 1)])
         for number, host in enumerate(hosts)
     }
 
 
-def _without_address(hosts: Iterable[Host]) -> tuple[str, ...]:
-    """Return the names that hosts must look up. A local host has none: `localhost` would be their own."""
-    return tuple(host.name for host in hosts if host.address is None and not host.is_local)
+def _names(hosts: Iterable[Host]) -> tuple[str, ...]:
+    """Return where the others reach these hosts, as far as it is a name. A local host without an address has none:
+    `localhost` would be their own."""
+    return tuple(
+        host.address or host.name
+        for host in hosts
+        if (not host.is_local if host.address is None else addresses.parsed(host.address) is None)
+    )
+
+
+def _require_reached(layout: Layout, sessions: Sessions, say: Say) -> None:
+    """Raise PreflightFailed if hosts cannot connect to each other, or say so if the tasks may never do that."""
+    errors = unreached(sessions.unreached)
+    if errors and not layout.strategy.independent:
+        raise together(errors)
+    for error in errors:
+        say(with_remedy(error.message, error.remedy))
+
+
+def unreached(found: Mapping[str, Sequence[wire.Unreached]]) -> list[PreflightFailed]:
+    """Return an error for each host, and each reason, why others cannot connect to it. ``found``: by these others."""
+    by: dict[wire.Unreached, list[str]] = {}
+    for host, peers in sorted(found.items()):
+        for peer in peers:
+            by.setdefault(peer, []).append(host)
+    errors = []
+    for peer, hosts in sorted(by.items()):
+        firewall = "" if peer.named else "; if it is right, let its firewall accept connections from them"
+        remedy = f"set tfctl_address to an address at which the other hosts reach {peer.host}{firewall}"
+        errors.append(PreflightFailed(f"{peer.host}: {abbreviated(hosts)} {peer.failure}", remedy))
+    return errors
 
 
 def _require_shared(layout: Layout, sessions: Sessions) -> None:
@@ -169,6 +199,9 @@ def _place(layout: Layout, sessions: Sessions, others: OtherHosts | None = None,
     resolved = _resolved(sessions.hellos.values())
     alone = len(layout.hosts) == 1
     sites = {host.name: _site(host, sessions.hellos[host.name], resolved, alone) for host in layout.hosts}
+    reached = {name: resolved.get(site.address, site.address) for name, site in sites.items()}
+    machines = {name: hello.machine or "" for name, hello in sessions.hellos.items()}
+    addresses.require_distinct(layout.hosts, reached, layout.ports, machines)
     tasks = assign(layout, sites, draw)
     packages = directories(layout, layout.requirements, sessions.hellos) if layout.requirements else {}
     port = guard_port(layout, sites, tasks, draw)
@@ -215,7 +248,9 @@ def _site(host: Host, hello: wire.Hello, resolved: Mapping[str, str], alone: boo
             "set tfctl_address for it in the inventory",
         )
     if address is None:
-        raise BadFile(f"{host.name}: the hosts cannot resolve this name", "set tfctl_address or ansible_host for it")
+        raise PreflightFailed(
+            f"{host.name}: the hosts cannot resolve this name", "set tfctl_address or ansible_host for it"
+        )
     free = tuple(gpu.uuid for gpu in hello.gpus if not gpu.holder)
     owners = tuple(gpu.holder for gpu in hello.gpus if gpu.holder)
     trouble = as_error(host.name, hello.gpu_trouble) if hello.gpu_trouble else None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfctl.errors import BadFile, Taken, TfctlError
-from tfctl.model import gpus
+from tfctl.model import addresses, gpus
 from tfctl.model.host import LOOPBACK, Host, Site, is_loopback
 from tfctl.model.job import Job, Layout
 from tfctl.model.ports import port_for_guard
@@ -15,6 +15,8 @@ from tfctl.wording import QUEUE, counted
 
 if TYPE_CHECKING:
     from random import Random
+
+    from tfctl.model.strategies.base import Strategy
 
 
 def assign(layout: Layout, sites: Mapping[str, Site], draw: Random | None = None) -> tuple[Task, ...]:
@@ -36,17 +38,21 @@ def assign(layout: Layout, sites: Mapping[str, Site], draw: Random | None = None
         site, ports = sites[slot.host.name], free[slot.host.name]
         if not ports:
             raise _no_port(slot, layout, site)
-        tasks.append(Task(slot, _dialable(slot.host, site), ports.pop(0), shares[slot.name]))
+        tasks.append(Task(slot, _dialable(slot.host, site, layout.strategy), ports.pop(0), shares[slot.name]))
     return tuple(tasks)
 
 
 def draft(layout: Layout) -> Job:
-    """Return the job as its first attempt would be if all ports and GPUs were free. Raise as `assign` does."""
+    """Return the job as its first attempt would be if all ports and GPUs were free.
+
+    Raise as `assign` does, and BadFile if two of the hosts are one machine or have one address.
+    """
     alone = len(layout.hosts) == 1
     sites = {
         host.name: Site(own_address(host, alone) or host.name, {}, alone=alone and host.is_local)
         for host in layout.hosts
     }
+    addresses.require_distinct(layout.hosts, {name: site.address for name, site in sites.items()}, layout.ports)
     return Job(layout, attempt=1, run="00000000", started=0.0, tasks=assign(layout, sites), secret="0" * 32)
 
 
@@ -84,14 +90,18 @@ def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
     return Taken(f"{message}; in use: {holders}", f"widen the range, stop the processes that use them, or {QUEUE}")
 
 
-def _dialable(host: Host, site: Site) -> str:
+def _dialable(host: Host, site: Site, strategy: Strategy) -> str:
     """Return the address at which the other tasks reach this host. Raise BadFile if they cannot."""
     address = site.address
-    if is_loopback(address) and not site.alone:
+    why = addresses.unusable(address)
+    if why and not (site.alone and is_loopback(address)):
         raise BadFile(
-            f"{host.name}: its address is {address}, which other hosts cannot reach",
+            f"{host.name}: its address is {address}, {why}",
             "set tfctl_address in the inventory to an address that the other hosts can reach",
         )
-    if ":" in address:
-        raise BadFile(f"{host.name}: {address} is IPv6; TensorFlow's server listens on IPv4", "set tfctl_address")
+    if strategy.ipv4_only and addresses.is_ipv6(address):
+        raise BadFile(
+            f"{host.name}: {address} is an IPv6 address; {strategy.ipv4_only}",
+            "set tfctl_address to an IPv4 address of this host, or use another strategy",
+        )
     return address

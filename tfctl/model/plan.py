@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from tfctl.model.task import Task
 from tfctl.node import names, wire
 from tfctl.wording import devices, outline
 
+#: Up to so many hosts, each tries to reach all others.
+_ALL_PAIRS = 16
 DROP_IN = Path(names.__file__).parent / "10-tfctl.conf"
 T = TypeVar("T", wire.RecordedPolicy, wire.RecordedGuard)
 
@@ -23,6 +26,7 @@ def plans(job: Job, code: str) -> dict[Host, wire.Plan]:
     tasks: dict[Host, list[Task]] = {}
     for task in job.tasks:
         tasks.setdefault(task.host, []).append(task)
+    reach = peers(tasks)
     return {
         host: wire.Plan(
             job=job.name,
@@ -34,9 +38,22 @@ def plans(job: Job, code: str) -> dict[Host, wire.Plan]:
             stack=here[0].slot.stack,
             tasks=tuple(_task(job, task) for task in here),
             guard=wire.PlannedGuard(job.guard_key, _notify(job)) if job.guard_key else None,
+            reach=reach[host],
         )
         for host, here in tasks.items()
     }
+
+
+def peers(tasks: Mapping[Host, Sequence[Task]]) -> dict[Host, tuple[wire.Peer, ...]]:
+    """Return to which others each host tries to connect before the start: to the first task of all or, if there are
+    many hosts, of the next one, so that each is tried by one."""
+    hosts = list(tasks)
+    if len(hosts) == 1:
+        return {hosts[0]: ()}
+    first = [wire.Peer(host.name, here[0].address, here[0].port) for host, here in tasks.items()]
+    if len(hosts) > _ALL_PAIRS:
+        return {host: (after,) for host, after in zip(hosts, [*first[1:], first[0]], strict=True)}
+    return {host: tuple(peer for peer in first if peer.host != host.name) for host in hosts}
 
 
 def record(job: Job, code: str = "") -> wire.Record:

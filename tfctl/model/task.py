@@ -62,8 +62,8 @@ class Task:
 
     @property
     def dial(self) -> str:
-        """``address:port``, where the other tasks reach this one."""
-        return f"{self.address}:{self.port}"
+        """``address:port``, where the other tasks reach this one; an IPv6 address has brackets."""
+        return names.endpoint(self.address, self.port)
 
     def __str__(self) -> str:
         return str(self.slot)

@@ -18,7 +18,7 @@ from .restart_files import stack_of
 from .session import RequestRefused
 from .system import PROVISION, System, host
 from .units import InstalledUnit, installed_units, live_units
-from .wire import Plan, PlannedTask, Record
+from .wire import Peer, Plan, PlannedTask, Record
 
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 
@@ -47,6 +47,9 @@ def plan(sent: Plan, job: str, digest: str | None) -> None:
     for task in sent.tasks:
         _unit(sent, task)
     _guard(sent)
+    known = {Peer(task.host, task.address, task.port) for task in sent.record.tasks}
+    if not known.issuperset(sent.reach):
+        raise RequestRefused(Exit.USAGE, "the plan names a peer that its record lacks")
 
 
 def _record(sent: Plan) -> None:

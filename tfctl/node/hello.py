@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from . import fields, gpus, jobstore, names, reservations, sockets
+from .network import Lookup, Lookups, is_loopback
 from .system import System
 from .wire import Hello, StartRequest, TaskName
 
@@ -21,7 +22,7 @@ def hello(system: System, request: StartRequest, code: bool, restartable: tuple[
     return Hello(
         highest=jobstore.highest(system, request.job),
         ports=_ports(wanted, held.ports),
-        names=_addresses(request.resolve),
+        names={name: _address(found) for name, found in Lookups(system.network, request.resolve).wait().items()},
         gpus=seen.devices,
         gpu_trouble=seen.trouble,
         code=code,
@@ -33,6 +34,7 @@ def hello(system: System, request: StartRequest, code: bool, restartable: tuple[
         packed=True,
         gpu_cards=seen.cards,
         missing_gpus=seen.missing,
+        machine=system.machine(),
     )
 
 
@@ -67,26 +69,6 @@ def _ports(wanted: Collection[int], held: dict[int, str]) -> dict[int, str]:
     return {port: held.get(port) or foreign[port] for port in sorted(wanted) if port in held or port in foreign}
 
 
-def _addresses(wanted: Iterable[str]) -> dict[str, str | None]:
-    """Resolve each name on this host: to its first address that is not loopback, IPv4 first, or None."""
-    found: dict[str, str | None] = dict.fromkeys(wanted)
-    if not found:
-        return {}
-    import socket
-    from threading import Thread
-
-    def look(name: str) -> None:
-        try:
-            known = [str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
-        except (OSError, UnicodeError):
-            return
-        known.sort(key=lambda address: ":" in address)
-        found[name] = next((one for one in known if not one.startswith("127.") and one != "::1"), None)
-
-    threads = [Thread(target=look, args=[name], daemon=True) for name in found]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + 5.0
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return dict(found)
+def _address(found: Lookup) -> str | None:
+    """Return the first address that is not loopback."""
+    return next((one for one in found.addresses if not is_loopback(one)), None)

@@ -60,6 +60,11 @@ def task(role: str, index: int) -> str:
     return f"{role}/{index}"
 
 
+def endpoint(address: str, port: int) -> str:
+    """Return ``address:port``, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def task_key(role: str, index: int) -> str:
     """Return the name of a task's directory, which is also its key in began.json: ``worker-3``."""
     return f"{role}-{index}"

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from . import names, unit_list, versions, wire
 from .exits import Exit
+from .network import Network
 from .session import RequestRefused
 
 K = TypeVar("K")
@@ -45,7 +46,7 @@ class ProgramResult(NamedTuple):
 
 class System(NamedTuple):
     """``prefix`` is prepended to every path; ``nvidia_smi_timeout``, ``silence`` and ``grace`` are
-    in seconds. ``nvml``: the library of NVIDIA's that reads GPUs."""
+    in seconds. ``nvml``: the library of NVIDIA's that reads GPUs. ``network``: where other hosts are looked up."""
 
     prefix: str = ""
     account: str = names.USER
@@ -60,6 +61,7 @@ class System(NamedTuple):
     ss: tuple[str, ...] = ("/bin/ss",)
     silence: float = wire.SILENCE_S
     grace: float = 5.0
+    network: Network = Network()
 
     def at(self, path: str) -> Path:
         """Return the path of a file that is at the absolute path ``path`` on the node."""
@@ -83,6 +85,15 @@ class System(NamedTuple):
             return self.at("/proc/sys/kernel/random/boot_id").read_text("ascii").strip().replace("-", "")
         except (OSError, ValueError):
             return ""
+
+    def machine(self) -> str | None:
+        """Return text that no other machine has, or None. Clones share all but the boot ID, and containers may share
+        the boot ID of their machine."""
+        try:
+            machine_id = self.at("/etc/machine-id").read_text("ascii").strip()
+        except (OSError, ValueError):
+            machine_id = ""
+        return f"{self.boot()} {machine_id} {host()}" if self.boot() else None
 
     def manage(self, *words: str, timeout: float = 60.0) -> ProgramResult:
         """Run systemctl and wait for it. Raises RequestRefused if that takes longer than ``timeout`` seconds."""

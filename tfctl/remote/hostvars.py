@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfctl.errors import BadFile
+from tfctl.model.addresses import fault
 from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, LOCAL, TRANSPORTS, Host, Ssh, is_loopback, local_paths
 from tfctl.model.ports import port_range
 from tfctl.model.text import stack_name
@@ -20,6 +21,17 @@ _TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", LOCAL)
 _PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
+#: Where a port and further words belong, which an address does not hold.
+_INSTEAD = {
+    "ansible_host": (
+        "write the port as ansible_port",
+        "write one address; the one for other hosts is tfctl_address, options of ssh are ansible_ssh_common_args",
+    ),
+    "tfctl_address": (
+        "the ports of jobs are tfctl_ports; that of ssh is ansible_port",
+        "write one address, at which all other hosts reach this one",
+    ),
+}
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
 
@@ -91,10 +103,9 @@ class _Variables:
     def address(self, *names: str) -> str | None:
         """Return a host name or IP address."""
         text = self.text(*names)
-        if text is not None and not ADDRESS.fullmatch(text):
-            raise self._bad(names[0], f"{text!r} is not the address of a host")
-        if text is not None and re.fullmatch(r"[^:]+:[0-9]+", text):
-            raise self._bad(names[0], f"{text!r} holds a port", "write it as ansible_port")
+        what, remedy = fault(text, *_INSTEAD[names[0]]) if text is not None else ("", "")
+        if what:
+            raise self._bad(names[0], f"{text!r} {what}", remedy)
         return text
 
     def stack(self, name: str) -> str | None:

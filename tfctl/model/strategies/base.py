@@ -90,6 +90,8 @@ class Strategy:
     of one task.
     ``wrapper``: the words of a program that runs the task's command.
     ``needs_horovod``: hosts whose stack has no Horovod cannot run its tasks.
+    ``ipv4_only``: why its tasks cannot use IPv6 addresses, as a sentence without its end; empty if they can.
+    ``independent``: its tasks may never connect to each other.
     ``synchronous``: its tasks wait for each other in each step. ``chief_counts``: its chief counts the steps of all
     workers. `tfctl report` compares the pace of tasks accordingly.
     """
@@ -115,6 +117,8 @@ class Strategy:
     task_environment: Callable[[Sequence[Task], str], TaskEnvironment] = lambda tasks, secret: lambda task: {}  # noqa: ARG005
     wrapper: tuple[str, ...] = ()
     needs_horovod: bool = False
+    ipv4_only: str = ""
+    independent: bool = False
     synchronous: bool = False
     chief_counts: bool = False
 

@@ -30,5 +30,6 @@ STRATEGY = Strategy(
     ),
     deciders=deciders,
     cluster_of=whole,
+    independent=True,  # the command may be one that needs no other task
     restarts=0,
 )

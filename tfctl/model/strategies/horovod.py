@@ -101,6 +101,7 @@ _GLOO = Strategy(
     task_environment=gloo,
     wrapper=("python3", "-m", "tfctl_runtime.horovod.gloo"),
     needs_horovod=True,
+    ipv4_only="Horovod's ranks meet over IPv4 only",
     synchronous=True,
 )
 _MPI = replace(_GLOO, task_environment=mpi, wrapper=("python3", "-m", "tfctl_runtime.horovod.mpi"))

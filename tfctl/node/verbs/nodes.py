@@ -39,6 +39,7 @@ def run(system: System, session: NodeSession, request: wire.NodesRequest) -> Non
             time=time.time(),
             gpu_cards=seen.cards,
             missing_gpus=seen.missing,
+            machine=system.machine(),
             drifts=() if request.brief else _drifts(system),
         )
     )

@@ -21,6 +21,7 @@ from .. import checks, code, deadlines, fields, guards, jobstore, names, reserva
 from ..asuser import as_user, os_error
 from ..exits import Exit
 from ..hello import hello
+from ..network import Attempts
 from ..reservations import Reservation
 from ..session import NodeSession, NotDone, RequestRefused
 from ..states import Properties
@@ -124,10 +125,13 @@ class Start:
         self._require(not self._reservation, "a plan")
         incoming = None if self._has_code else self._receive_code()
         refusal: wire.Error | None = None
+        unreached: tuple[wire.Unreached, ...] = ()
         try:
             checks.plan(plan, self._job, self._code)
-            self._reservation = _prepare(self._system, plan, incoming)
-            self._plan = plan
+            with Attempts(self._system.network, plan.reach) as attempts:  # they wait while this host works
+                self._reservation = _prepare(self._system, plan, incoming)
+                self._plan = plan
+                unreached = attempts.unreached()
         except RequestRefused as refused:
             refusal = refused.error
         except OSError as error:
@@ -138,7 +142,7 @@ class Start:
         if refusal is not None:
             self._session.send(wire.Refused(refusal))
             raise NotDone
-        self._session.send(wire.Reserved())
+        self._session.send(wire.Reserved(unreached))
 
     def _receive_code(self) -> code.Incoming:
         message = self._session.receive()

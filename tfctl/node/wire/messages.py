@@ -96,7 +96,8 @@ class Hello(NamedTuple):
     whether each installed stack has Horovod; None if the host does not say. ``time``: the host's. ``stacks``: each
     installed stack with its environment; None if the host does not say. ``requirements``: the names of the directories
     with packages of requirements files. ``packed``: whether records may be sent as `packed` returns them.
-    ``gpu_cards``: how many nvidia-smi lists, None if unknown; ``missing_gpus``: those that it does not list."""
+    ``gpu_cards``: how many nvidia-smi lists, None if unknown; ``missing_gpus``: those that it does not list.
+    ``machine``: text that no other machine has; None if the host does not say."""
 
     highest: int
     ports: dict[int, str]
@@ -112,6 +113,7 @@ class Hello(NamedTuple):
     packed: Optional[bool] = None
     gpu_cards: Optional[int] = None
     missing_gpus: tuple[MissingGpu, ...] = ()
+    machine: Optional[str] = None
 
 
 class Notify(NamedTuple):
@@ -145,9 +147,26 @@ class PlannedTask(NamedTuple):
         return self.role, self.index
 
 
+class Peer(NamedTuple):
+    """A task of another host, by the host's name in the inventory: where those of this host connect to."""
+
+    host: str
+    address: str
+    port: int
+
+
+class Unreached(NamedTuple):
+    """A peer to which this host cannot connect. ``failure``: the end of a sentence that begins with this host's name.
+    ``named``: whether its name is the reason."""
+
+    host: str
+    failure: str
+    named: bool
+
+
 class Plan(NamedTuple):
     """What a host is to create and start. ``code``: its digest. ``stack``: that of the first task, or ``none``; each
-    other task's environment file says its own."""
+    other task's environment file says its own. ``reach``: peers to which the host tries to connect."""
 
     job: str
     attempt: int
@@ -158,6 +177,7 @@ class Plan(NamedTuple):
     stack: str
     tasks: tuple[PlannedTask, ...]
     guard: Optional[PlannedGuard] = None
+    reach: tuple[Peer, ...] = ()
 
 
 class Rerun(NamedTuple):
@@ -175,7 +195,9 @@ class Code(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """Everything is written, nothing runs yet."""
+    """Everything is written, nothing runs yet. ``unreached``: those of the plan's peers that cannot be reached."""
+
+    unreached: tuple[Unreached, ...] = ()
 
 
 class Refused(NamedTuple):
@@ -398,7 +420,7 @@ class Node(NamedTuple):
     ``disks``: the directory of the jobs, then the directories for output. ``stored_mib``: the size of the code of all
     jobs and of what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in
     sentences. ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the time of the host's clock.
-    ``gpu_cards``, ``missing_gpus``: see Hello. Unknown values are None."""
+    ``gpu_cards``, ``missing_gpus``, ``machine``: see Hello. Unknown values are None."""
 
     protocol: int
     version: str
@@ -420,6 +442,7 @@ class Node(NamedTuple):
     time: Optional[float] = None
     gpu_cards: Optional[int] = None
     missing_gpus: tuple[MissingGpu, ...] = ()
+    machine: Optional[str] = None
 
 
 class LogsRequest(NamedTuple):

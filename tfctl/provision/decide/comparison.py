@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import chain
 
+from tfctl.model.addresses import SAME_ADDRESS, names_by, same_address
+from tfctl.model.ports import port_range
 from tfctl.model.strategies import STRATEGIES
 from tfctl.provision.decide.facts import Clock, Facts, Firewalld, Identity
 from tfctl.provision.decide.fault import fault
@@ -93,13 +95,15 @@ def compare(hosts: Mapping[str, ComparedHost], others: bool = False) -> Comparis
     faults: dict[str, list[ModuleFault]] = {}
     for name, found in (*_equal(hosts), *_unreachable(hosts, others), *_wrong_clocks(hosts), *_blocking(hosts)):
         faults.setdefault(name, []).append(found)
-    return Comparison(faults, [*_aliases(hosts), *_own_clock(hosts), *_not_shared(hosts), *_drivers(hosts)])
+    return Comparison(
+        faults, [*_aliases(hosts), *_same_address(hosts), *_own_clock(hosts), *_not_shared(hosts), *_drivers(hosts)]
+    )
 
 
 def _equal(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFault]]:
     """Yield the hosts that have the hostname or machine ID of another host, although they are different machines."""
-    hostnames = _names_by({name: host.identity.hostname for name, host in hosts.items()})
-    machine_ids = _names_by({name: host.identity.machine_id for name, host in hosts.items()})
+    hostnames = names_by({name: host.identity.hostname for name, host in hosts.items()})
+    machine_ids = names_by({name: host.identity.machine_id for name, host in hosts.items()})
     for name, host in hosts.items():
         hostname, machine_id = host.identity.hostname, host.identity.machine_id
         if same := [other for other in hostnames[hostname] if hosts[other].identity != host.identity]:
@@ -164,7 +168,7 @@ def _blocking(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFa
 
 def _drivers(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     """Yield a sentence if the hosts have different drivers: a driver stays as it was when its host was provisioned."""
-    named = _names_by({name: host.driver for name, host in hosts.items() if host.driver})
+    named = names_by({name: host.driver for name, host in hosts.items() if host.driver})
     if len(named) > 1:
         found = [f"{version} on {abbreviated(names)}" for version, names in sorted(named.items())]
         yield f"the hosts have different NVIDIA drivers: {'; '.join(found)}"
@@ -199,8 +203,16 @@ def _theirs(names: list[str]) -> str:
 
 def _aliases(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     """Yield the names of each machine that has several."""
-    names = _names_by({name: host.identity for name, host in hosts.items()})
+    names = names_by({name: host.identity for name, host in hosts.items()})
     yield from (f"{abbreviated(same)} are the same machine" for same in names.values() if len(same) > 1)
+
+
+def _same_address(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
+    """Yield the machines that have one address for all others."""
+    different = {host.identity: (name, host) for name, host in hosts.items()}.values()
+    ports = {name: port_range(host.ports or "1-65535") for name, host in different}
+    for sentence in same_address({name: host.address for name, host in different}, ports):
+        yield f"{sentence}: {SAME_ADDRESS}"
 
 
 def _not_shared(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
@@ -218,11 +230,3 @@ def _not_shared(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
         f"refuse jobs of {listed(refused)}, and jobs with several ps; jobs of {listed(local)} run with `output: local` "
         "in the job file"
     )
-
-
-def _names_by(values: Mapping[str, object]) -> dict[object, list[str]]:
-    """Return the names that have each value."""
-    found: dict[object, list[str]] = {}
-    for name, value in values.items():
-        found.setdefault(value, []).append(name)
-    return found
