@@ -18,7 +18,7 @@ from tfctl.remote import hostvars
 
 JOB = "name: digits\nstrategy: custom\nstack: tf2.15\ncommand: python train.py\nroles: {worker: 2}\n"
 #: Nothing answers there: 192.0.2.0/24 is for documentation.
-HOSTS = "[gpu]\nnode[1:3] ansible_host=192.0.2.1 tfctl_ports=3000-3009\n"
+HOSTS = "[gpu]\n" + "".join(f"node{n} ansible_host=192.0.2.{n} tfctl_ports=3000-3009\n" for n in (1, 2, 3))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,141 @@
+"""Hosts that are one machine, or that other hosts cannot reach: `start` says so at once, and leaves nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.cluster.hosts import STAY, Hosts
+
+THREE = STAY + "roles: {worker: 3}\n"
+
+
+def talking(hosts: Hosts, name: str) -> object:
+    """Write the file of a job whose tasks connect to each other."""
+    file = hosts.file(name, THREE)
+    text = file.read_text().replace("custom", "multi_worker_mirrored").replace("stack: none", "stack: tf2.15")
+    file.write_text(text)
+    return file
+
+
+def cut(hosts: Hosts, name: str, *addresses: str) -> None:
+    """Leave a host without a route to these addresses."""
+    (hosts.trees[name] / "cut").write_text("\n".join(addresses))
+
+
+def test_start_refuses_an_address_that_other_hosts_cannot_reach(hosts: Hosts) -> None:
+    for name in ("node1", "node3"):
+        cut(hosts, name, "10.9.0.2")
+    done = hosts("start", talking(hosts, "apart"))
+    assert done.code == 8, done
+    assert "node2: node1 and node3 cannot reach 10.9.0.2:23400: No route to host" in done.err
+    assert "→ set tfctl_address to an address at which the other hosts reach node2; if it is right, let its" in done.err
+    hosts.untouched()
+
+
+def test_start_warns_of_an_address_that_other_hosts_cannot_reach_when_tasks_may_not_connect(hosts: Hosts) -> None:
+    cut(hosts, "node1", "10.9.0.2", "10.9.0.3")
+    cut(hosts, "node2", "10.9.0.3")
+    done = hosts("start", hosts.file("loose", THREE))
+    assert done.code == 0, done
+    assert "node2: node1 cannot reach 10.9.0.2:23400: No route to host\n  → set tfctl_address" in done.err
+    assert "node3: node1 and node2 cannot reach 10.9.0.3:23400: No route to host\n  → set tfctl_address" in done.err
+    assert len(hosts.alive()) == 3
+
+
+def test_start_says_nothing_when_hosts_reach_each_other(hosts: Hosts) -> None:
+    assert "reach" not in hosts("start", hosts.file("near", THREE)).err
+
+
+@pytest.mark.parametrize("variable", ["tfctl_address", "ansible_host"])
+def test_start_refuses_a_name_that_other_hosts_cannot_resolve(variable: str, hosts: Hosts) -> None:
+    """The control machine, and the host itself, know the name."""
+    name = "localhost" if variable == "ansible_host" else "only-here.invalid"
+    if variable == "tfctl_address":
+        (hosts.trees["node2"] / "hosts").write_text(f"10.9.0.2 {name}\n")
+        (hosts.trees["node3"] / "hosts").write_text(f"10.9.0.2 {name}\n")
+        inventory = hosts.told("node2", tfctl_address=name)
+        done = hosts.with_inventory(inventory, "start", talking(hosts, "named"))
+        assert done.code == 8, done
+        assert f"node2: node1 cannot resolve {name}: " in done.err
+        assert "→ set tfctl_address to an address at which the other hosts reach node2\n" in done.err
+    else:
+        text = hosts.told("node2", ansible_host=name).read_text().replace("tfctl_address=10.9.0.2 ", "")
+        inventory = hosts.folder / "named.ini"
+        inventory.write_text(text)
+        done = hosts.with_inventory(inventory, "start", talking(hosts, "named"))
+        assert done.code == 3, done
+        assert "node2: its address is localhost, which other hosts cannot reach" in done.err
+    hosts.untouched()
+
+
+def test_start_refuses_a_name_that_leads_other_hosts_to_themselves(hosts: Hosts) -> None:
+    for tree in hosts.trees.values():
+        (tree / "hosts").write_text("127.0.1.1 gpu2\n")
+    done = hosts.with_inventory(hosts.told("node2", tfctl_address="gpu2"), "start", talking(hosts, "own"))
+    assert done.code == 8, done
+    assert "node2: node1 and node3 resolves gpu2 to 127.0.1.1" not in done.err
+    assert "gpu2" in done.err
+    hosts.untouched()
+
+
+def test_start_refuses_a_host_without_an_address_whose_name_no_host_resolves(hosts: Hosts) -> None:
+    """Only the hosts know, so it is their fault and not that of a file."""
+    inventory = hosts.folder / "nameless.ini"
+    text = hosts.told("node2").read_text().replace("tfctl_address=10.9.0.2 ", "tfctl_address=nowhere.invalid ")
+    inventory.write_text(text)
+    done = hosts.with_inventory(inventory, "start", talking(hosts, "lost"))
+    assert done.code == 8, done
+    assert "node2: node1 and node3 cannot resolve nowhere.invalid: " in done.err
+
+
+@pytest.mark.parametrize("words", [["start"], ["start", "--dry-run"]])
+def test_start_refuses_one_machine_under_two_names_at_once(words: list[str], hosts: Hosts) -> None:
+    """The inventory does not show it: address and name differ."""
+    port = hosts.inventory.read_text().split("ansible_port=")[1].split()[0]
+    (hosts.folder / "twice.ini").write_text(
+        hosts.told("node2", ansible_host="localhost", ansible_port=port).read_text()
+    )
+    known = hosts.known_hosts("node2")
+    before = known.read_text()
+    known.write_text(before + hosts.known_hosts("node1").read_text().replace("127.0.0.1", "localhost"))
+    try:
+        began = time.monotonic()
+        done = hosts.with_inventory(hosts.folder / "twice.ini", *words, hosts.file("twice", THREE))
+        assert time.monotonic() - began < 20
+    finally:
+        known.write_text(before)
+    assert done.code == 3, done
+    assert "node1 and node2 are the same machine" in done.err
+    assert "→ let a job use one of these names" in done.err
+    hosts.untouched()
+
+
+def test_start_refuses_two_names_that_the_hosts_resolve_to_one_address(hosts: Hosts) -> None:
+    for tree in hosts.trees.values():
+        (tree / "hosts").write_text("10.9.0.7 gate1 gate2\n")
+    text = hosts.inventory.read_text().replace("10.9.0.1 ", "gate1 ").replace("10.9.0.2 ", "gate2 ")
+    (hosts.folder / "gates.ini").write_text(text)
+    done = hosts.with_inventory(hosts.folder / "gates.ini", "start", hosts.file("gates", THREE))
+    assert done.code == 3, done
+    assert "node1 and node2 have the same address, 10.9.0.7, for other hosts" in done.err
+
+
+@pytest.mark.parametrize("verb", ["check", "render", "start"])
+def test_job_on_two_machines_behind_one_address_is_refused(verb: str, hosts: Hosts) -> None:
+    inventory = hosts.told("node2", tfctl_address="10.9.0.1")
+    done = hosts.with_inventory(inventory, verb, hosts.file("behind", THREE))
+    assert done.code == 3, done
+    assert "node1 and node2 have the same address, 10.9.0.1, for other hosts" in done.err
+    assert "→ set tfctl_address to the address at which the other hosts reach each of them" in done.err
+    alone = hosts.file("alone", STAY + "roles: {worker: {replicas: 2, hosts: 'node2:node3'}}\n")
+    assert hosts.with_inventory(inventory, verb, alone).code == 0
+
+
+def test_nodes_warns_of_machines_behind_one_address(hosts: Hosts) -> None:
+    done = hosts.with_inventory(hosts.told("node2", tfctl_address="10.9.0.1"), "nodes")
+    assert done.code == 0, done
+    assert "node1 and node2 have the same address, 10.9.0.1, for other hosts\n  → set tfctl_address" in done.err
+    assert "same" not in hosts("nodes").err
+    assert "machine" not in hosts.ok("nodes", "-o", "json")
