@@ -130,7 +130,7 @@ class Attempts:
                 failure = f"cannot resolve {peer.address}: {found.why}"
                 self._failures[peer] = Unreached(peer.host, failure, named=True)
             elif not elsewhere:
-                failure = f"resolves {peer.address} to {found.addresses[0]}, which is its own address"
+                failure = f"cannot reach {peer.address}: the name resolves to {found.addresses[0]} there"
                 self._failures[peer] = Unreached(peer.host, failure, named=True)
 
     def _begin(self, peer: Peer, address: str) -> None:

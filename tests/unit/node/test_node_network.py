@@ -104,7 +104,7 @@ def test_name_that_this_host_cannot_resolve_is_the_reason() -> None:
 @pytest.mark.parametrize("own", ["127.0.1.1", "::1"])
 def test_name_that_leads_to_this_host_itself_does_not_reach_another(own: str) -> None:
     (found,) = unreached([Peer("a", "gpu2", 2222)], gpu2=[own])
-    assert found == Unreached("a", f"resolves gpu2 to {own}, which is its own address", named=True)
+    assert found == Unreached("a", f"cannot reach gpu2: the name resolves to {own} there", named=True)
     assert unreached([Peer("a", "gpu2", free_port())], gpu2=[own, "10.9.0.2"]) == ()
 
 
