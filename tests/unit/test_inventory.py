@@ -199,6 +199,13 @@ def test_inventory_that_is_missing_is_refused_with_a_remedy(work: Path) -> None:
         ("ansible_host=a b", "ansible_host: 'a b' is not the address"),
         ("ansible_host=-oProxyCommand=x", "is not the address of a host"),
         ("ansible_host=10.0.0.1:22", "ansible_host: '10.0.0.1:22' holds a port"),
+        ("ansible_ssh_host=ops@gpu1", "ansible_host: 'ops@gpu1' holds a user"),
+        ("ansible_host=[2001:db8::1]:22", "ansible_host: '[2001:db8::1]:22' holds a port and brackets"),
+        ("ansible_host=gpu1/srv", "ansible_host: 'gpu1/srv' holds a path"),
+        ("tfctl_address=10.0.0.1:2222", "tfctl_address: '10.0.0.1:2222' holds a port"),
+        ("tfctl_address=ops@10.0.0.1", "tfctl_address: 'ops@10.0.0.1' holds a user"),
+        ("tfctl_address=10.0.0.1/24", "tfctl_address: '10.0.0.1/24' holds a path"),
+        ("tfctl_address=10.0.0.1, 10.0.0.2", "tfctl_address: '10.0.0.1, 10.0.0.2' is not the address of a host"),
         ("tfctl_stack=tf2/15", "tfctl_stack: 'tf2/15' is not the name of a stack"),
         ("tfctl_address=a\\tb", "tfctl_address: "),
         ("tfctl_stack=a\tb", "tfctl_stack: control character '\\t' at position 1"),
@@ -222,6 +229,25 @@ def test_host_variable_that_is_invalid_is_refused(variables: str, message: str) 
     assert caught.value.message.startswith("/hosts.ini: host node1: ")
     assert message in caught.value.message
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "remedy"),
+    [
+        ("ansible_host", "ops@gpu1:22", "write ops as ansible_user; write the port as ansible_port"),
+        (
+            "ansible_host",
+            "1.2.3.4 10.0.0.4",
+            "the one for other hosts is tfctl_address, options of ssh are ansible_ssh_c",
+        ),
+        ("tfctl_address", "10.0.0.1:2222", "the ports of jobs are tfctl_ports; that of ssh is ansible_port"),
+        ("tfctl_address", "10.0.0.1 10.0.0.2", "write one address, at which all other hosts reach this one"),
+    ],
+)
+def test_address_with_more_in_it_is_refused_with_the_variable_for_that(variable: str, value: str, remedy: str) -> None:
+    with pytest.raises(BadFile) as caught:
+        hostvars.host(Path("/hosts.ini"), "node1", {variable: value}, AnsibleSettings(None, {}))
+    assert remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize("end", ['"', "{{ jump }}", "{{ jump", "\n"])

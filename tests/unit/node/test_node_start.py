@@ -60,6 +60,28 @@ def test_a_job_runs_from_hello_to_its_end(tree: Tree) -> None:
     assert [call for call in tree.calls() if call.startswith("start")] == ["start tfctl-digits-worker-0.service"]
 
 
+def test_start_names_the_peers_that_it_cannot_reach_when_it_has_reserved(tree: Tree) -> None:
+    (tree / "cut").write_text("10.9.0.3\n")
+    plan = make_plan(make_task(command=STAY))
+    (task,) = plan["record"]["tasks"]
+    for number in (2, 3):
+        more = {"index": number, "host": f"node{number}", "address": f"10.9.0.{number}"}
+        plan["record"]["tasks"].append({**task, **more, "unit": names.unit("digits", "worker", number)})
+    peers = [{key: one[key] for key in ("host", "address", "port")} for one in plan["record"]["tasks"][1:]]
+    with tree.start() as session:
+        session.tell("plan", {**plan, "reach": peers})
+        failure = f"cannot reach 10.9.0.3:{task['port']}: No route to host"
+        assert session.expect("reserved") == {"unreached": [{"host": "node3", "failure": failure, "named": False}]}
+        assert tree.states()["worker/0"]["state"] == "pending"
+        session.ask("go", "started")
+
+
+def test_start_connects_only_to_peers_in_its_record(tree: Tree) -> None:
+    plan = {**make_plan(make_task(command=STAY)), "reach": [{"host": "node9", "address": "10.9.0.9", "port": 25}]}
+    with tree.start() as session:
+        assert "the plan names a peer that its record lacks" in refused(session, plan)["message"]
+
+
 @pytest.mark.parametrize("second", [False, True], ids=["first attempt", "second attempt"])
 def test_a_task_is_not_lost_when_its_start_is_faster_than_a_look_at_it(tree: Tree, second: bool) -> None:
     """The look gets its answer from systemd before the units are started, and goes on once the start is complete."""

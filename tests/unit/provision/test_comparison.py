@@ -64,6 +64,18 @@ def test_several_names_of_one_machine_are_a_warning() -> None:
     assert (found.faults, found.warnings) == ({}, ["a and also-a are the same machine"])
 
 
+def test_machines_behind_one_address_are_a_warning() -> None:
+    found = compare({"a": host(1, address="gate", resolved=("10.0.0.1",)), "b": host(2, address="GATE.", resolved=("10.0.0.2",)), "c": host(3)})
+    assert found.faults == {}
+    (warning,) = found.warnings
+    assert warning.startswith("a and b have the same address, gate, for other hosts: set tfctl_address to the address")
+    forwarded = {
+        "a": replace(host(1, address="gate"), ports="2222-2299"),
+        "b": replace(host(2, address="gate"), ports="2300"),
+    }
+    assert compare(forwarded).warnings == []
+
+
 @pytest.mark.parametrize("loopback", ["127.0.1.1", "127.0.0.1", "::1"])
 def test_name_that_resolves_to_loopback_on_its_host_is_a_fault(loopback: str) -> None:
     named = host(2, address="node2", resolved=(loopback,))
