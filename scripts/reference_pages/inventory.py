@@ -29,8 +29,10 @@ _OTHERS = {
     "tfctl_address": Variable(
         "str",
         "`ansible_host`",
-        "The address at which the other hosts reach this host. That of a host with `ansible_connection=local` is by "
-        "default the address from which it reaches the others ([one workstation](../howto/workstation.md)).",
+        "The address at which the other hosts reach this host: one name, IPv4 or IPv6 address, without a port, and "
+        "another one for each host ([addresses](../provision.md#addresses-between-the-hosts)). That of a host with "
+        "`ansible_connection=local` is by default the address from which it reaches the others "
+        "([one workstation](../howto/workstation.md)).",
     ),
     "tfctl_ssh": Variable(
         "str",
