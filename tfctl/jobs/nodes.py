@@ -74,8 +74,7 @@ class NodeState:
         """Return an element of `nodes -o json`. If the host does not answer, all but the first four keys are null."""
         error = self.error.json() if self.error else None
         known = wire.encode(self.node) if self.node else dict.fromkeys(wire.Node._fields)
-        for name in ("time", "machine"):
-            known.pop(name, None)
+        known.pop("time", None)
         head = {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error}
         return cast("NodeObject", {**head, **known, "current": self.current, "clock_offset": self.clock_offset})
 

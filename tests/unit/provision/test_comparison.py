@@ -65,13 +65,15 @@ def test_several_names_of_one_machine_are_a_warning() -> None:
 
 
 def test_machines_behind_one_address_are_a_warning() -> None:
-    found = compare({"a": host(1, address="gate", resolved=("10.0.0.1",)), "b": host(2, address="GATE.", resolved=("10.0.0.2",)), "c": host(3)})
+    found_1 = host(1, address="gate", resolved=("10.0.0.1",))
+    found_2 = host(2, address="GATE.", resolved=("10.0.0.2",))
+    found = compare({"a": found_1, "b": found_2, "c": host(3)})
     assert found.faults == {}
     (warning,) = found.warnings
     assert warning.startswith("a and b have the same address, gate, for other hosts: set tfctl_address to the address")
     forwarded = {
-        "a": replace(host(1, address="gate"), ports="2222-2299"),
-        "b": replace(host(2, address="gate"), ports="2300"),
+        "a": replace(found_1, ports="2222-2299"),
+        "b": replace(found_2, ports="2300"),
     }
     assert compare(forwarded).warnings == []
 

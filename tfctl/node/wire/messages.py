@@ -420,7 +420,7 @@ class Node(NamedTuple):
     ``disks``: the directory of the jobs, then the directories for output. ``stored_mib``: the size of the code of all
     jobs and of what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in
     sentences. ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the time of the host's clock.
-    ``gpu_cards``, ``missing_gpus``, ``machine``: see Hello. Unknown values are None."""
+    ``gpu_cards``, ``missing_gpus``: see Hello. ``machine``: text that no other machine has. Unknown values are None."""
 
     protocol: int
     version: str
