@@ -20,7 +20,7 @@ from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.model import stacks
 from tfctl.provision.decide import readings
-from tfctl.provision.inspection import ARGUMENTS, Inspection, refused, settings_of, with_variables
+from tfctl.provision.inspection import ARGUMENTS, Inspection, peers, refused, settings_of, with_variables
 
 #: What each process would otherwise load: Ansible imports this file once, before it forks a process for each host.
 LOADED = (stacks.load(()), filter_loader.get("default"), test_loader.get("defined"))
@@ -42,8 +42,8 @@ class ActionModule(ActionBase):
             inspection = Inspection(settings, base, self.get_shell_option("remote_tmp", default="~/.ansible/tmp"))
         except TfctlError as error:
             return {**result, "faults": [refused(error)]}
-        sent = time.time()
-        result.update(self._execute_module("tfctl.cluster.facts", inspection.questions(), task_vars=task_vars))
+        asked, sent = inspection.questions(peers(task_vars or {})), time.time()
+        result.update(self._execute_module("tfctl.cluster.facts", asked, task_vars=task_vars))
         received = time.time()
         if result.get("failed") or result.get("skipped"):
             return result

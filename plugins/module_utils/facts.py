@@ -20,6 +20,7 @@ from typing import Any
 from ansible_collections.tfctl.cluster.plugins.module_utils import gpu_facts, links, receipts, versions
 from ansible_collections.tfctl.cluster.plugins.module_utils import pythons as interpreters
 from ansible_collections.tfctl.cluster.plugins.module_utils.links import STACKS
+from ansible_collections.tfctl.cluster.plugins.module_utils.lookup import addresses
 from ansible_collections.tfctl.cluster.plugins.module_utils.package_lock import user_of
 from ansible_collections.tfctl.cluster.plugins.module_utils.programs import content, run
 
@@ -32,12 +33,13 @@ def gather(
     pythons: Sequence[str] = (),
     libraries: Sequence[str] = (),
     address: str = "",
+    peers: Sequence[str] = (),
 ) -> dict[str, object]:
     """Return the facts as plain JSON, which tfctl/provision/decide/facts.py documents.
 
     ``uid``: the wanted UID of the job user; ``directories``: those whose disks are looked at, where ~ is the home
     directory of the login user. ``pythons`` and ``libraries`` are passed to pythons.py. ``address``: where the
-    other hosts reach this one.
+    other hosts reach this one. ``peers``: names of other hosts.
     """
     begun, release = time.time(), versions.os_release()
     login = os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
@@ -61,6 +63,7 @@ def gather(
         "gid_owner": entry(grp.getgrgid, uid, 0),
         "identity": identity(),
         "addresses": addresses(address) if address else [],
+        "peers": {name: addresses(name) for name in peers},
         "disks": {path: disk(re.sub("^~(?=/|$)", f"~{login}", path)) for path in directories},
         "environments": sorted(each.name for each in STACKS.glob("*") if not each.is_symlink()),
         "links": linked(),
@@ -81,13 +84,6 @@ def identity() -> dict[str, str]:
         "machine_id": content(Path("/etc/machine-id")).strip(),
         "boot_id": content(Path("/proc/sys/kernel/random/boot_id")).strip(),
     }
-
-
-def addresses(name: str) -> list[str]:
-    """Return the addresses to which a name resolves on this host, or nothing if it does not resolve."""
-    with contextlib.suppress(OSError, UnicodeError):
-        return sorted({str(each[4][0]) for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
-    return []
 
 
 def system_key(release: dict[str, str]) -> str:

@@ -14,6 +14,7 @@ options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
   directories: {type: list, elements: str, required: true, description: Directories whose file systems are looked at.}
   address: {type: str, default: '', description: Where the other hosts reach this one.}
+  peers: {type: list, elements: str, default: [], description: Names at which other hosts are reached.}
   pythons: {type: list, elements: path, default: [], description: Interpreters on this host that stacks may use.}
   libraries: {type: list, elements: str, default: [], description: System libraries that CPython trees require.}
 """
@@ -44,6 +45,7 @@ def main() -> None:
             "uid": {"type": "int", "required": True},
             "directories": {"type": "list", "elements": "str", "required": True},
             "address": {"type": "str", "default": ""},
+            "peers": {"type": "list", "elements": "str", "default": []},
             "pythons": {"type": "list", "elements": "path", "default": []},
             "libraries": {"type": "list", "elements": "str", "default": []},
         },

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from . import names
+from .lookup import look_up
 from .wire import Peer, Unreached
 
 #: How long (s) to wait for the addresses of names, and for an answer of the hosts that have them.
@@ -27,8 +28,7 @@ class Network:
 
     def lookup(self, name: str) -> list[str]:
         """Return the addresses of a host, IPv4 first. Raises OSError or UnicodeError."""
-        found = dict.fromkeys(str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
-        return sorted(found, key=lambda address: ":" in address)
+        return look_up(name)
 
     def connect(self, address: str, port: int) -> socket.socket:
         """Begin to connect to an IP address. Raises OSError."""

@@ -6,7 +6,7 @@ Ansible's plugins import this module: standard library and PyYAML only.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.model import stacks as catalogue
+from tfctl.model.addresses import parsed
 from tfctl.model.host import local_paths
 from tfctl.provision.control import cache
 from tfctl.provision.decide.comparison import ComparedHost, compare, compared
@@ -67,6 +68,8 @@ class HostSettings:
     preferences: Preferences = field(default_factory=Preferences)
 
 
+#: How many hosts look up the name of another one.
+_PEERS = 3
 #: The types of Ansible's arguments, by the annotations of HostSettings and Preferences.
 _TYPES: dict[str, dict[str, Any]] = {
     "int": {"type": "int"},
@@ -127,12 +130,13 @@ class Inspection:
             stacks=catalogue.load(local_paths(settings.stack_dirs, base)),
         )
 
-    def questions(self) -> dict[str, object]:
-        """Return the arguments of the module facts."""
+    def questions(self, peers: Sequence[str] = ()) -> dict[str, object]:
+        """Return the arguments of the module facts. ``peers``: names of other hosts."""
         return {
             "uid": self._wanted.uid,
             "directories": directories(self._wanted.shared, self._wanted.remote_tmp),
             "address": self._settings.address,
+            "peers": [*peers],
             "pythons": [path.strip() for path in self._settings.pythons],
             "libraries": sorted({library for tree in self._wanted.trees for library in tree.needs}),
         }
@@ -167,6 +171,16 @@ class Inspection:
             raise TfctlError(message, "set tfctl_stack for it")
         stack: Stack = self._wanted.stacks[decision.stack.name]
         return [packages(file, stack, decision.stack, machine, write, self._settings.index_url) for file in files]
+
+
+def peers(variables: Mapping[str, Any]) -> list[str]:
+    """Return where other hosts of the play are reached, as far as the inventory gives a name for that. ``variables``:
+    Ansible's, of a task. Of many hosts, the next ones count: each name is looked up on as many hosts."""
+    hosts = list(variables.get("ansible_play_hosts_all") or ())
+    own = hosts.index(variables["inventory_hostname"]) if hosts else 0
+    found = [variables["hostvars"][host] for host in (hosts[own + 1 :] + hosts[:own])[:_PEERS]]
+    names = [str(known.get("tfctl_address") or known.get("ansible_host") or "") for known in found]
+    return [name for name in dict.fromkeys(names) if name and parsed(name) is None]
 
 
 def compared_hosts(

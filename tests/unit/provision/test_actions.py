@@ -26,7 +26,7 @@ import json, os, time
 from ansible.module_utils.basic import AnsibleModule
 
 listed, text = {"type": "list"}, {"type": "str"}
-spec = dict(uid={"type": "int"}, directories=listed, pythons=listed, libraries=listed, address=text)
+spec = dict(uid={"type": "int"}, directories=listed, pythons=listed, libraries=listed, address=text, peers=listed)
 result = json.loads(os.environ["FAKE_RESULT"])
 clock = result.get("seen", {}).get("clock", {})
 clock.update({name: time.time() + seconds for name, seconds in clock.items()})

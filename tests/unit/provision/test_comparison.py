@@ -10,6 +10,7 @@ from ansible_collections.tfctl.cluster.plugins.module_utils import facts
 
 from tfctl.provision.decide.comparison import Ahead, ComparedHost, ahead, compare
 from tfctl.provision.decide.facts import Clock, Identity
+from tfctl.provision.inspection import peers
 
 
 def host(
@@ -76,6 +77,36 @@ def test_machines_behind_one_address_are_a_warning() -> None:
         "b": replace(found_2, ports="2300"),
     }
     assert compare(forwarded).warnings == []
+
+
+def test_address_that_other_hosts_cannot_resolve_is_a_warning() -> None:
+    named = host(2, address="only-here", resolved=("10.0.0.2",))
+    knows, knows_not = (replace(host(1), peers={"only-here": found}) for found in (("10.0.0.2",), ()))
+    (warning,) = compare({"a": knows_not, "b": named}).warnings
+    assert warning == (
+        "a cannot resolve only-here, the address of b for other hosts: set tfctl_address to an address at which the "
+        "other hosts reach b"
+    )
+    itself = replace(host(3), peers={"only-here": ("127.0.1.1", "::1")})
+    (warning,) = compare({"a": knows_not, "b": named, "c": itself}).warnings
+    assert warning.startswith("a and c cannot resolve only-here")
+    assert compare({"a": knows, "b": named, "c": host(3)}).warnings == []
+
+
+def test_next_hosts_of_a_play_have_their_names_looked_up() -> None:
+    hosts = ["a", "b", "c", "d", "e"]
+    known: dict[str, dict[str, str]] = {name: {"ansible_host": "10.0.0.1"} for name in hosts}
+    known = {
+        **known,
+        "b": {"tfctl_address": "gpu2", "ansible_host": "10.0.0.2"},
+        "c": {"ansible_host": "gpu3"},
+        "e": {},
+    }
+    variables = {"ansible_play_hosts_all": hosts, "hostvars": known}
+    assert peers({**variables, "inventory_hostname": "a"}) == ["gpu2", "gpu3"]
+    assert peers({**variables, "inventory_hostname": "d"}) == ["gpu2"]
+    assert peers({**variables, "ansible_play_hosts_all": ["b"], "inventory_hostname": "b"}) == []
+    assert peers({}) == []
 
 
 @pytest.mark.parametrize("loopback", ["127.0.1.1", "127.0.0.1", "::1"])

@@ -172,7 +172,7 @@ def test_system_key_joins_distribution_and_version() -> None:
 
 
 def test_facts_of_this_machine_match_their_schema() -> None:
-    seen = gather(880, space.directories(("/srv/tfctl",), "~/.ansible/tmp"), address="127.0.0.1")
+    seen = gather(880, space.directories(("/srv/tfctl",), "~/.ansible/tmp"), address="127.0.0.1", peers=["localhost"])
     found = schema.parse(Facts, seen)
     assert found.system == system_key(os_release())
     assert found.identity.boot_id and found.addresses and found.clock.begun <= found.clock.ended

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from itertools import chain
 
@@ -36,7 +36,8 @@ class ComparedHost:
 
     ``synchronized``: whether provisioning will synchronize the clock. ``ports``: of jobs, such as 2222-2299. ``roots``:
     the marks of the directories to which jobs write (facts.Disk); None if provisioning mounts or checks a shared one.
-    ``driver``: the version of NVIDIA's driver that is installed, or "".
+    ``driver``: the version of NVIDIA's driver that is installed, or "". ``peers``: addresses of other hosts'
+    names, as the host resolves them.
     """
 
     identity: Identity
@@ -48,6 +49,7 @@ class ComparedHost:
     ports: str = ""
     roots: Mapping[str, str] | None = None
     driver: str = ""
+    peers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,16 @@ def compared(
     clock = ahead(facts.clock, sent, received)
     firewalld, driver = facts.firewalld, (facts.gpu.version or facts.gpu.loaded) if facts.gpu else ""
     return ComparedHost(
-        facts.identity, address, facts.addresses, clock, synchronized, firewalld, ports, marks or None, driver
+        facts.identity,
+        address,
+        facts.addresses,
+        clock,
+        synchronized,
+        firewalld,
+        ports,
+        marks or None,
+        driver,
+        facts.peers,
     )
 
 
@@ -96,7 +107,15 @@ def compare(hosts: Mapping[str, ComparedHost], others: bool = False) -> Comparis
     for name, found in (*_equal(hosts), *_unreachable(hosts, others), *_wrong_clocks(hosts), *_blocking(hosts)):
         faults.setdefault(name, []).append(found)
     return Comparison(
-        faults, [*_aliases(hosts), *_same_address(hosts), *_own_clock(hosts), *_not_shared(hosts), *_drivers(hosts)]
+        faults,
+        [
+            *_aliases(hosts),
+            *_same_address(hosts),
+            *_unknown(hosts),
+            *_own_clock(hosts),
+            *_not_shared(hosts),
+            *_drivers(hosts),
+        ],
     )
 
 
@@ -213,6 +232,25 @@ def _same_address(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     ports = {name: port_range(host.ports or "1-65535") for name, host in different}
     for sentence in same_address({name: host.address for name, host in different}, ports):
         yield f"{sentence}: {SAME_ADDRESS}"
+
+
+def _unknown(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
+    """Yield the addresses that hosts have for others and that other hosts cannot resolve."""
+    for name, host in hosts.items():
+        asked = {
+            other: each.peers[host.address]
+            for other, each in hosts.items()
+            if host.address in each.peers and each.identity != host.identity
+        }
+        if unknown := [other for other, found in asked.items() if not any(map(_leads_elsewhere, found))]:
+            yield (
+                f"{abbreviated(unknown)} cannot resolve {host.address}, the address of {name} for other hosts: "
+                f"set tfctl_address to an address at which the other hosts reach {name}"
+            )
+
+
+def _leads_elsewhere(address: str) -> bool:
+    return not ip_address(address.partition("%")[0]).is_loopback
 
 
 def _not_shared(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfctl.node.receipts import CheckedReceipt
 
@@ -235,7 +235,8 @@ class Facts:
 
     ``user``, ``group``: the UID and GID of tfctl, if they exist; ``uid_owner``, ``gid_owner``: whose the wanted UID and
     GID are. ``unfinished``: packages that dpkg has left half installed, and "" if it was interrupted. ``addresses``:
-    what its address in the inventory resolves to on the host itself. ``disks``: by directory. ``environments``: the
+    what its address in the inventory resolves to on the host itself; ``peers``: the same for names of other hosts.
+    ``disks``: by directory. ``environments``: the
     names of complete and incomplete ones. ``links``: by stack. ``mpiruns``: the version of mpirun by prefix, "" if it
     does not run. ``horovods``, ``openmpis``: the environments that use a Horovod, and those that link to an Open MPI of
     tfctl's. ``firewalld``: None if it does not run. ``selinux``: whether the kernel uses it. ``receipts``: for the
@@ -272,3 +273,4 @@ class Facts:
     firewalld: Firewalld | None
     selinux: bool
     receipts: tuple[CheckedReceipt, ...] = ()
+    peers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

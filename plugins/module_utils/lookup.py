@@ -1,0 +1,1 @@
+../../tfctl/node/lookup.py
