@@ -179,8 +179,16 @@ def peers(variables: Mapping[str, Any]) -> list[str]:
     hosts = list(variables.get("ansible_play_hosts_all") or ())
     own = hosts.index(variables["inventory_hostname"]) if hosts else 0
     found = [variables["hostvars"][host] for host in (hosts[own + 1 :] + hosts[:own])[:_PEERS]]
-    names = [str(known.get("tfctl_address") or known.get("ansible_host") or "") for known in found]
+    names = [_given(known, "tfctl_address") or _given(known, "ansible_host") for known in found]
     return [name for name in dict.fromkeys(names) if name and parsed(name) is None]
+
+
+def _given(known: Mapping[str, Any], name: str) -> str:
+    """Return a variable of another host, or "": if its template cannot be evaluated, that host reports it."""
+    try:
+        return str(known.get(name) or "")
+    except Exception:
+        return ""
 
 
 def compared_hosts(
