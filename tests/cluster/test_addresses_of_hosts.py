@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from loopback import forget_files
@@ -13,7 +16,7 @@ from tests.cluster.hosts import STAY, Hosts
 THREE = STAY + "roles: {worker: 3}\n"
 
 
-def talking(hosts: Hosts, name: str) -> object:
+def talking(hosts: Hosts, name: str) -> Path:
     """Write the file of a job whose tasks connect to each other."""
     file = hosts.file(name, THREE)
     text = file.read_text().replace("custom", "multi_worker_mirrored").replace("stack: none", "stack: tf2.15")
@@ -72,14 +75,29 @@ def test_start_refuses_a_name_that_leads_other_hosts_to_themselves(hosts: Hosts)
     hosts.untouched()
 
 
+@contextlib.contextmanager
+def known_as_localhost(hosts: Hosts, name: str) -> Iterator[None]:
+    """Let ssh find the key of this host under another name too."""
+    known = hosts.known_hosts(name)
+    before = known.read_text()
+    known.write_text(before + before.replace("127.0.0.1", "localhost"))
+    forget_files()
+    try:
+        yield
+    finally:
+        known.write_text(before)
+        forget_files()
+
+
 def test_start_refuses_a_host_without_an_address_whose_name_no_host_resolves(hosts: Hosts) -> None:
-    """Only the hosts know, so it is their fault and not that of a file."""
+    """Only the hosts know that, so they are unfit, and no file is wrong."""
+    text = hosts.inventory.read_text().replace("node2 ansible_host=127.0.0.1", "localhost")
     inventory = hosts.folder / "nameless.ini"
-    text = hosts.told("node2").read_text().replace("tfctl_address=10.9.0.2 ", "tfctl_address=nowhere.invalid ")
-    inventory.write_text(text)
-    done = hosts.with_inventory(inventory, "start", talking(hosts, "lost"))
+    inventory.write_text(text.replace("tfctl_address=10.9.0.2 ", ""))
+    with known_as_localhost(hosts, "node2"):
+        done = hosts.with_inventory(inventory, "start", "--dry-run", hosts.file("nameless", THREE))
     assert done.code == 8, done
-    assert "node2: node1 and node3 cannot resolve nowhere.invalid: " in done.err
+    assert "localhost: the hosts cannot resolve this name\n  → set tfctl_address" in done.err
 
 
 @pytest.mark.parametrize("words", [["start"], ["start", "--dry-run"]])
@@ -87,19 +105,13 @@ def test_start_refuses_one_machine_under_two_names_at_once(words: list[str], hos
     """The inventory does not show it: address and name differ."""
     first, _, *rest = hosts.inventory.read_text().splitlines(keepends=True)
     again = first.replace("node1 ", "node2 ").replace("ansible_host=127.0.0.1", "ansible_host=localhost")
-    inventory, known = hosts.folder / "twice.ini", hosts.known_hosts("node1")
+    inventory = hosts.folder / "twice.ini"
     inventory.write_text("".join([first, again.replace("10.9.0.1", "10.9.0.2"), *rest]))
-    before = known.read_text()
-    known.write_text(before + before.replace("127.0.0.1", "localhost"))
-    forget_files()
-    try:
+    with known_as_localhost(hosts, "node1"):
         began = time.monotonic()
         done = hosts.with_inventory(inventory, *words, hosts.file("twice", THREE))
         assert time.monotonic() - began < 20
         warned = hosts.with_inventory(inventory, "nodes")
-    finally:
-        known.write_text(before)
-        forget_files()
     assert (warned.code, "node1 and node2 are the same machine\n  → let a job use one" in warned.err) == (0, True)
     assert done.code == 3, done
     assert "node1 and node2 are the same machine" in done.err
@@ -126,6 +138,16 @@ def test_job_on_two_machines_behind_one_address_is_refused(verb: str, hosts: Hos
     assert "→ set tfctl_address to the address at which the other hosts reach each of them" in done.err
     alone = hosts.file("alone", STAY + "roles: {worker: {replicas: 2, hosts: 'node2:node3'}}\n")
     assert hosts.with_inventory(inventory, verb, alone).code == 0
+
+
+def test_verify_tests_hosts_whose_addresses_a_job_would_refuse(hosts: Hosts) -> None:
+    """It names the pairs that cannot connect."""
+    cut(hosts, "node1", "10.9.0.3")
+    inventory = hosts.told("node2", tfctl_address="10.9.0.1")
+    done = hosts.with_inventory(None, "verify", inventory, "--stack", "tf2.15", "-o", "json")
+    results = json.loads(done.out)["results"]
+    assert {host for result in results for host in result["hosts"]} == {"node1", "node2", "node3"}
+    assert not any(word in done.out + done.err for word in ("same address", "cannot reach"))
 
 
 def test_nodes_warns_of_machines_behind_one_address(hosts: Hosts) -> None:

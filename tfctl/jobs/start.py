@@ -199,9 +199,10 @@ def _place(layout: Layout, sessions: Sessions, others: OtherHosts | None = None,
     resolved = _resolved(sessions.hellos.values())
     alone = len(layout.hosts) == 1
     sites = {host.name: _site(host, sessions.hellos[host.name], resolved, alone) for host in layout.hosts}
-    reached = {name: resolved.get(site.address, site.address) for name, site in sites.items()}
-    machines = {name: hello.machine or "" for name, hello in sessions.hellos.items()}
-    addresses.require_distinct(layout.hosts, reached, layout.ports, machines)
+    if not layout.tests_network:
+        reached = {name: resolved.get(site.address, site.address) for name, site in sites.items()}
+        machines = {name: hello.machine or "" for name, hello in sessions.hellos.items()}
+        addresses.require_distinct(layout.hosts, reached, layout.ports, machines)
     tasks = assign(layout, sites, draw)
     packages = directories(layout, layout.requirements, sessions.hellos) if layout.requirements else {}
     port = guard_port(layout, sites, tasks, draw)

@@ -23,7 +23,7 @@ class Layout:
     ``others`` are the inventory's hosts that have no task. ``local``: each host has an output directory of its own.
     ``notes`` are for the user. ``requirements`` is the local file with the packages that the job needs besides its
     stack, or None. ``progress``: how to read progress from what tasks print, or None; ``progress_total``: how many
-    steps, or epochs, the job has.
+    steps, or epochs, the job has. ``tests_network``: the job itself finds hosts that do not reach each other.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Layout:
     requirements: Path | None = None
     progress: str | None = None
     progress_total: int | None = None
+    tests_network: bool = False
 
     @property
     def hosts(self) -> tuple[Host, ...]:

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfctl.errors import BadFile, Busy, Exit, TfctlError, UsageError
@@ -191,4 +191,4 @@ class _StackProofs:
             **({"output": f"{self._verification.shared}/{NAME}"} if self._verification.shared else {}),
         }
         narrowed = Inventory(self._verification.inventory.source, tuple(hosts))
-        return lay_out(JobFile.model_validate(asked), narrowed, NAME)
+        return replace(lay_out(JobFile.model_validate(asked), narrowed, NAME), tests_network=True)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tfctl.jobs.start import _names_to_resolve, _resolved
+from tfctl.jobs.start import _names_to_resolve, _resolved, unreached
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
 
@@ -33,6 +33,23 @@ def test_start_has_each_name_looked_up_on_three_other_hosts_when_there_are_many(
 def test_start_has_all_names_looked_up_on_every_host_when_there_are_few(count: int) -> None:
     names = tuple(f"node{number}" for number in range(count))
     assert _names_to_resolve(make_hosts(count)) == dict.fromkeys(names, names)
+
+
+def test_start_has_addresses_looked_up_that_are_names() -> None:
+    hosts = [Host(name, Ssh(name), address) for name, address in [("a", "gpu1"), ("b", "10.0.0.2"), ("c", None)]]
+    assert _names_to_resolve([*hosts, Host("d", Ssh("d"), "2001:db8::1")])["b"] == ("gpu1", "c")
+
+
+def test_each_host_that_cannot_be_reached_is_named_once_with_those_that_tried() -> None:
+    silent = wire.Unreached("node3", "cannot reach 10.0.0.3:2222: no answer within 1 s", named=False)
+    unnamed = wire.Unreached("node2", "cannot resolve gpu2: Name or service not known", named=True)
+    errors = unreached({"node2": (silent,), "node1": (unnamed, silent), "node4": ()})
+    assert [error.message for error in errors] == [
+        "node2: node1 cannot resolve gpu2: Name or service not known",
+        "node3: node1 and node2 cannot reach 10.0.0.3:2222: no answer within 1 s",
+    ]
+    assert "firewall" not in errors[0].remedy and "firewall" in errors[1].remedy
+    assert all(error.remedy.startswith("set tfctl_address to an address") for error in errors)
 
 
 def test_start_uses_the_first_address_that_is_not_loopback() -> None:
