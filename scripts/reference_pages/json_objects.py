@@ -13,6 +13,7 @@ from scripts.reference_pages.docstrings import told
 from scripts.reference_pages.markdown import code, paragraphs, sentence, table
 from tfctl.cli.objects import OBJECTS, PARENTS, FailedObject
 from tfctl.errors import ErrorObject
+from tfctl.jobs.nodes import INTERNAL, NodeObject
 from tfctl.node import wire
 
 #: JSON's words for simple types.
@@ -160,7 +161,9 @@ def _fields(kind: type) -> Mapping[str, Any]:
     if is_dataclass(kind):
         hints = {each.name: hints[each.name] for each in fields(kind)}
     parent = PARENTS.get(kind)
-    return {**hints, **_fields(parent)} if parent else hints
+    hidden = INTERNAL if kind is NodeObject else ()
+    inherited = _fields(parent) if parent else {}
+    return {**hints, **{name: hint for name, hint in inherited.items() if name not in hidden}}
 
 
 def _all() -> list[type]:

@@ -155,5 +155,3 @@ def test_nodes_warns_of_machines_behind_one_address(hosts: Hosts) -> None:
     assert done.code == 0, done
     assert "node1 and node2 have the same address, 10.9.0.1, for other hosts\n  → set tfctl_address" in done.err
     assert "same" not in hosts("nodes").err
-    machines = [node["machine"] for node in json.loads(hosts.ok("nodes", "-o", "json"))["nodes"]]
-    assert len(set(machines)) == 3

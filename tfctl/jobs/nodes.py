@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 StateName = Literal["ready", "unreachable", "unfit"]
 
 
+#: What a host answers and `nodes -o json` does not print.
+INTERNAL = ("time", "machine")
+
+
 class NodeObject(TypedDict):
     """One host. If it does not answer, all keys but the first four are null.
 
@@ -74,7 +78,8 @@ class NodeState:
         """Return an element of `nodes -o json`. If the host does not answer, all but the first four keys are null."""
         error = self.error.json() if self.error else None
         known = wire.encode(self.node) if self.node else dict.fromkeys(wire.Node._fields)
-        known.pop("time", None)
+        for name in INTERNAL:
+            known.pop(name, None)
         head = {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error}
         return cast("NodeObject", {**head, **known, "current": self.current, "clock_offset": self.clock_offset})
 

@@ -15,8 +15,8 @@ of a role. Either side uses these names in paths and names of units, and prints 
 """
 
 import json
-import math
 import re
+import sys
 from typing import Any, Callable, Literal, TypeVar, Union, get_args
 
 from .. import names
@@ -28,6 +28,7 @@ _Reader = Callable[[Any], Any]
 _LARGEST = 10**11
 #: No number of bytes or tasks is larger.
 _LARGEST_INTEGER = 10**15
+_LARGEST_FLOAT = sys.float_info.max
 
 
 class Malformed(ValueError):
@@ -145,7 +146,7 @@ def _number(value: Any) -> float:
 
 
 def _figure(value: Any) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT:
         raise _wrong(value, "a finite number")
     return float(value)
 
