@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
-from tfctl.errors import PreflightFailed, TfctlError, Undone, together
+from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import CodeArchive
 from tfctl.jobs.other_hosts import OtherHosts, Outrun
 from tfctl.jobs.requirements import directories
