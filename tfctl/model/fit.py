@@ -9,12 +9,14 @@ from tfctl.errors import BadFile
 from tfctl.model.stacks import Stack
 from tfctl.model.strategies.base import Strategy
 from tfctl.model.task import Slot
+from tfctl.model.versions import require_same
 
 
 def fit(strategy: Strategy, slots: Sequence[Slot], known: Mapping[str, Stack]) -> tuple[list[Slot], tuple[str, ...]]:
     """Return the slots with the variables that the strategy needs on their stacks, and sentences for the user.
 
-    The job's own variables take precedence. Raise BadFile if a stack lacks what the strategy needs.
+    The job's own variables take precedence. Raise BadFile if a stack lacks what the strategy needs, and if tasks of one
+    cluster have different versions of TensorFlow.
     """
     fitted, notes = [], []
     for slot in slots:
@@ -31,6 +33,7 @@ def fit(strategy: Strategy, slots: Sequence[Slot], known: Mapping[str, Stack]) -
             if slot.env.get(name, value) == value
         ]
         notes += [f"{strategy.name}: {change.warning}"] if change.warning else []
+    notes += require_same(strategy, slots, {name: stack.tensorflow for name, stack in known.items()})
     return fitted, tuple(dict.fromkeys(notes))
 
 

@@ -63,6 +63,15 @@ def by_role(job: JobFile, sources: ExternalVariables) -> dict[str, dict[str, str
     return found
 
 
+def source(job: JobFile, role: str, name: str, outside: ExternalVariables) -> str:
+    """Return the place from which a role has the variable, as errors name it."""
+    if name in outside.given:
+        return "-e"
+    if name in job.roles[role].env:
+        return f"roles/{role}/env"
+    return "env" if name in job.env else "env_file"
+
+
 def _value(name: str, value: str | None, shell: Mapping[str, str]) -> str:
     if value is not None:
         return value

@@ -89,6 +89,7 @@ class Strategy:
     ``task_environment``: returns, for all tasks of a job and its secret, the function that returns the extra variables
     of one task.
     ``wrapper``: the words of a program that runs the task's command.
+    ``placing``: the variables, as patterns of fnmatch, that place a task besides TF_CONFIG and CUDA_VISIBLE_DEVICES.
     ``needs_horovod``: hosts whose stack has no Horovod cannot run its tasks.
     ``ipv4_only``: why its tasks cannot use IPv6 addresses, as a sentence without its end; empty if they can.
     ``independent``: its tasks may never connect to each other.
@@ -116,6 +117,7 @@ class Strategy:
     launchers: Mapping[str, Strategy] = field(default_factory=dict)
     task_environment: Callable[[Sequence[Task], str], TaskEnvironment] = lambda tasks, secret: lambda task: {}  # noqa: ARG005
     wrapper: tuple[str, ...] = ()
+    placing: tuple[str, ...] = ()
     needs_horovod: bool = False
     ipv4_only: str = ""
     independent: bool = False
@@ -126,6 +128,11 @@ class Strategy:
     def clustered(self) -> bool:
         """Whether tasks find each other through TF_CONFIG."""
         return self.cluster_of({}, "") is not None
+
+    @property
+    def any_program(self) -> bool:
+        """Whether it runs any program in any roles, of which nothing is known."""
+        return self.other is not None
 
     def rule(self, role: str) -> RoleRule | None:
         """Return the role's rule; None if the strategy has no such role."""

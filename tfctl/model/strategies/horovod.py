@@ -19,6 +19,8 @@ _MEET_S = 300
 #: How long (s) a rank may wait for the others at one tensor. Without a limit, ranks that took different numbers of
 #: steps wait forever.
 _STALL_S = 600
+#: What places a rank. The other variables of Horovod tune it, and a job may set them.
+_PLACING = ("RANK", "SIZE", "LOCAL_*", "CROSS_*", "HOSTNAME", "CONTROLLER", "CPU_OPERATIONS", "GLOO_RENDEZVOUS_*")
 
 
 def deciders(counts: Counts) -> tuple[TaskName, ...]:
@@ -100,6 +102,7 @@ _GLOO = Strategy(
     instead="the strategy multi_worker_mirrored",
     task_environment=gloo,
     wrapper=("python3", "-m", "tfctl_runtime.horovod.gloo"),
+    placing=tuple(f"HOROVOD_{name}" for name in _PLACING),
     needs_horovod=True,
     ipv4_only="Horovod's ranks meet over IPv4 only",
     synchronous=True,
