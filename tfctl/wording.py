@@ -133,11 +133,14 @@ def running(tasks: int, hosts: int) -> str:
 
 
 def outline(head: str, output: str, hosts: Iterable[str], tasks: Sequence[tuple[str, str]]) -> Lines:
-    """Return a dry run's text: ``head`` with counts, then each host with its tasks. ``tasks`` holds (host, line)."""
+    """Return a dry run's text: ``head`` with counts, then each host with its tasks. ``tasks`` holds (host, line).
+
+    ``output`` is "" for a job without a directory on its hosts.
+    """
     names = list(hosts)
     lines = [f"{head}, {counted(len(tasks), 'task')} on {counted(len(names), 'host')}"]
     for name in names:
-        lines += [f"{name}: output {output}", *(f"  {line}" for host, line in tasks if host == name)]
+        lines += [f"{name}: output {output or 'none'}", *(f"  {line}" for host, line in tasks if host == name)]
     return Lines(*lines)
 
 

@@ -40,8 +40,7 @@ def environment(job: Job, task: Task) -> dict[str, str]:
 
     The stack's programs stay first on the PATH. Raise BadFile if a variable is longer than Linux takes.
     """
-    known = placeholders(job, task)
-    config = tf_config(job, task)
+    known, config, output = placeholders(job, task), tf_config(job, task), job.layout.output
     packages = job.requirements.get((task.host.name, task.slot.stack), "")
     stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
     stack += f"{packages}/bin:" if packages else ""
@@ -53,13 +52,14 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         **_defaults(job),
         **_devices(job, task),
         **job.strategy_environment(task),
+        **_past_proxies(job, own),
         **own,
         "TFCTL_JOB": job.name,
         "TFCTL_RUN": job.run,
         "TFCTL_ATTEMPT": str(job.attempt),
         "TFCTL_ROLE": task.role,
         "TFCTL_INDEX": str(task.index),
-        "TFCTL_OUTPUT": job.layout.output,
+        **({"TFCTL_OUTPUT": output} if output else {}),
         "TFCTL_STRATEGY": job.layout.strategy.name,
         **_for_runtime(job, task),
         **({"TFCTL_REQUIREMENTS": packages} if packages else {}),
@@ -112,8 +112,8 @@ def placeholders(job: Job, task: Task) -> dict[str, str]:
 
 
 def placeholders_of_job(job: Job) -> dict[str, str]:
-    """Return the value of each of PLACEHOLDERS_OF_JOB."""
-    return {name: job.host_lists.get(name, "") for name in PLACEHOLDERS_OF_JOB} | {"output": job.layout.output}
+    """Return the value of each of PLACEHOLDERS_OF_JOB, and the hosts of each role."""
+    return {**dict.fromkeys(PLACEHOLDERS_OF_JOB, ""), **job.host_lists, "output": job.layout.output}
 
 
 def fill(text: str, known: Mapping[str, str]) -> str:
@@ -123,6 +123,18 @@ def fill(text: str, known: Mapping[str, str]) -> str:
 
 def _defaults(job: Job) -> dict[str, str]:
     return {**job.layout.strategy.environment, **(PS_ENVIRONMENT if "ps" in job.cluster else {})}
+
+
+def _past_proxies(job: Job, own: Mapping[str, str]) -> dict[str, str]:
+    """Return what keeps gRPC between the tasks off the proxies that the job sets; ``own``: its variables.
+
+    Where no_grpc_proxy is set, gRPC does not read no_proxy, so its hosts are in the value too.
+    """
+    proxies = {name for name in PROXY_VARIABLES if own.get(name) and name.lower() != "no_proxy"}
+    if not proxies or not job.layout.strategy.clustered:
+        return {}
+    direct = [*dict.fromkeys(task.address for task in job.tasks), own.get("no_proxy") or own.get("NO_PROXY")]
+    return {"no_grpc_proxy": ",".join(filter(None, direct))}
 
 
 def _beside(job: Job, name: str, value: str) -> str:

@@ -20,7 +20,8 @@ class Layout:
 
     ``code`` is the local directory to send, and ``include`` lists files in it to send in any case. ``env_file`` is the
     file of variables, which the slots have. ``policy`` is the job file's; ``rules`` has what the strategy adds to it.
-    ``others`` are the inventory's hosts that have no task. ``local``: each host has an output directory of its own.
+    ``others`` are the inventory's hosts that have no task. ``output`` is "" if the job needs no directory of
+    the hosts; ``local``: each host has a directory of its own.
     ``notes`` are for the user. ``requirements`` is the local file with the packages that the job needs besides its
     stack, or None. ``progress``: how to read progress from what tasks print, or None; ``progress_total``: how many
     steps, or epochs, the job has. ``tests_network``: the job itself finds hosts that do not reach each other.
@@ -59,7 +60,9 @@ class Layout:
     @property
     def shares_output(self) -> bool:
         """Whether several tasks write to one output directory: each ps saves its own part of a checkpoint."""
-        return not self.local and (self.strategy.shared_output or sum(slot.role == "ps" for slot in self.slots) > 1)
+        if self.local or not self.output:
+            return False
+        return self.strategy.shared_output or sum(slot.role == "ps" for slot in self.slots) > 1
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,12 @@ from pydantic import (
 from tfctl.model.text import clean, quoted
 from tfctl.model.values import (
     LOCAL,
+    NO_OUTPUT,
     Cpus,
     Environment,
     ExitCodes,
     Folder,
+    Hosts,
     Lease,
     LocalPath,
     Memory,
@@ -81,13 +83,13 @@ class Limits(_Model):
 class RoleSpec(_Model):
     """How many tasks a role has and where: ``replicas``, dealt round-robin over the hosts, or ``per_host`` on each.
 
-    A bare number means ``replicas``. ``hosts`` is an Ansible pattern. ``command``, ``env`` and ``stack`` override the
-    job's own. ``gpus`` is the number per task, and so are ``limits``.
+    A bare number means ``replicas``. ``hosts`` is an Ansible pattern, in the file also a list of them.
+    ``command``, ``env`` and ``stack`` override the job's own. ``gpus`` is the number per task, and so are ``limits``.
     """
 
     replicas: int | None = Field(default=None, ge=1, le=10_000)
     per_host: int | None = Field(default=None, ge=1, le=1000)
-    hosts: str = "all"
+    hosts: Hosts = "all"
     gpus: int | None = Field(default=None, ge=0, le=64)
     command: Words | None = None
     env: Environment = Field(default_factory=dict, repr=False)
@@ -210,5 +212,7 @@ class JobFile(_Model):
 
     @property
     def output_path(self) -> str:
-        """The directory on the hosts, with or without `output: local`."""
+        """The directory on the hosts, with or without `output: local`; "" if the job needs none."""
+        if self.output == NO_OUTPUT:
+            return ""
         return f"/srv/tfctl/{self.name}" if self.output in ("", LOCAL) else self.output

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from tfctl.errors import BadFile, located
-from tfctl.model import pattern, rules, stacks
+from tfctl.model import pattern, placing, rules, stacks
 from tfctl.model.fit import fit
 from tfctl.model.host import Host, Inventory, check_variables
 from tfctl.model.job import Layout
@@ -15,8 +15,8 @@ from tfctl.model.stacks import Stack
 from tfctl.model.strategies import STRATEGIES
 from tfctl.model.strategies.base import Counts, Strategy
 from tfctl.model.task import Slot
-from tfctl.model.text import near
-from tfctl.model.values import LOCAL
+from tfctl.model.text import PLACEHOLDER, near, require_roles
+from tfctl.model.values import LOCAL, NO_OUTPUT
 from tfctl.model.variables import ExternalVariables, by_role
 from tfctl.wording import listed
 
@@ -41,6 +41,8 @@ def lay_out(
         slots = [slot for role, spec in job.roles.items() for slot in _slots(job, role, spec, env[role], inventory)]
         counts = Counter(slot.role for slot in slots)
         _check_counts(strategy, counts)
+        placing.check(job, strategy, slots, outside)
+        _check_placeholders(job)
         _check_folders(job, slots)
         known = stacks.load(inventory.stack_dirs) if known is None else known
         _check_requirements(job, slots, known)
@@ -89,7 +91,8 @@ def _strategy(job: JobFile) -> Strategy:
         fitting = [name for name, other in STRATEGIES.items() if not other.why_shared]
         raise BadFile(
             f"output: local: {found.name} needs one directory that all hosts share, because {found.why_shared}",
-            f"set `output` to such a directory; a directory on each host is enough for {listed(fitting)}",
+            f"set `output` to such a directory, or to none if the program saves in an object store; a directory on "
+            f"each host is enough for {listed(fitting)}",
         )
     return found.launchers[job.launcher] if job.launcher else found
 
@@ -137,10 +140,35 @@ def _check_counts(strategy: Strategy, counts: Counts) -> None:
         raise BadFile(f"roles: {refused.message}", refused.remedy)
 
 
+def _check_placeholders(job: JobFile) -> None:
+    """Check the placeholders that depend on other keys: the hosts of roles, and the output."""
+    texts = {"command": [*job.command], "env": _texts(job.env)}
+    for role, spec in job.roles.items():
+        texts |= {f"roles/{role}/command": [*(spec.command or ())], f"roles/{role}/env": _texts(spec.env)}
+    texts["policy/notify/command"] = [*((job.policy.notify and job.policy.notify.command) or ())]
+    for place, words in texts.items():
+        try:
+            for word in words:
+                require_roles(word, job.roles)
+        except ValueError as error:
+            raise BadFile(f"{place}: {error}") from None
+        if job.output == NO_OUTPUT and "output" in PLACEHOLDER.findall(" ".join(words)):
+            raise BadFile(
+                f"{place}: {{output}} is the directory of the job, and with `output: none` it has none",
+                "write the URL or the path instead, or set `output` to a directory",
+            )
+
+
+def _texts(env: Mapping[str, str | None]) -> list[str]:
+    return [value for value in env.values() if value is not None]
+
+
 def _check_folders(job: JobFile, slots: Iterable[Slot]) -> None:
     """Check that the code exists on this machine, and that the hosts allow the output directory."""
     if not job.code.path.is_dir():
         raise BadFile(f"code: {job.code.path} is not a directory")
+    if not job.output_path:
+        return
     for host in dict.fromkeys(slot.host for slot in slots):
         if not any(job.output_path.startswith(root.rstrip("/") + "/") for root in host.output_roots):
             raise BadFile(

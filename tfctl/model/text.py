@@ -9,9 +9,9 @@ import difflib
 import re
 import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tfctl.node.names import HIDDEN, OUTPUT, STACK
+from tfctl.node.names import HIDDEN, OUTPUT, ROLE, STACK
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = ("TF_CONFIG", "TFCTL_")
@@ -26,6 +26,8 @@ PLACEHOLDERS_OF_TASK = ("role", "index")
 PLACEHOLDERS_OF_JOB = ("ps_hosts", "worker_hosts", "chief_hosts", "output")
 PLACEHOLDERS = (*PLACEHOLDERS_OF_TASK, *PLACEHOLDERS_OF_JOB)
 PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z][a-z0-9_]*)\}")
+#: The placeholder for the hosts of a role. Three roles have theirs in every job, empty if the job lacks the role.
+_HOSTS_OF_ROLE = re.compile(rf"(?:{ROLE.pattern})_hosts")
 
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", re.ASCII)
 _MEMORY = re.compile(r"([1-9][0-9]{0,17})([KMGT]?)")
@@ -56,12 +58,23 @@ def clean(value: str) -> str:
 
 
 def known_placeholders(value: str) -> str:
-    """Return the value. Raise ValueError if it holds an unknown placeholder."""
+    """Return the value. Raise ValueError if it holds an unknown placeholder. `require_roles` checks those of roles."""
     for name in PLACEHOLDER.findall(value):
-        if name not in PLACEHOLDERS:
-            there = " ".join(f"{{{known}}}" for known in PLACEHOLDERS)
-            raise ValueError(f"{{{name}}} is not a placeholder; choose from {there}")
+        if name not in PLACEHOLDERS and not _HOSTS_OF_ROLE.fullmatch(name):
+            raise ValueError(_no_placeholder(name, PLACEHOLDERS))
     return value
+
+
+def require_roles(value: str, roles: Iterable[str]) -> None:
+    """Raise ValueError if the value has a placeholder for the hosts of a role that the job lacks."""
+    known = (*PLACEHOLDERS, *(f"{role}_hosts" for role in roles))
+    for name in PLACEHOLDER.findall(value):
+        if name not in known:
+            raise ValueError(_no_placeholder(name, tuple(dict.fromkeys(known))))
+
+
+def _no_placeholder(name: str, known: Iterable[str]) -> str:
+    return f"{{{name}}} is not a placeholder; choose from {' '.join(f'{{{each}}}' for each in known)}"
 
 
 def without_task(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -117,6 +130,11 @@ def split(command: str) -> tuple[str, ...]:
 
 def absolute_path(value: str) -> str:
     """Return a plain absolute path without trailing or doubled slashes. Raise ValueError for any other."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", value):
+        raise ValueError(
+            f"{quoted(value)} is a URL, and this is a directory of the hosts: give the URL to the program itself, in "
+            "`command` or `env`, and write `output: none` if the job needs no directory of the hosts"
+        )
     plain = "/" + "/".join(part for part in value.split("/") if part not in ("", "."))
     if not value.startswith("/") or not OUTPUT.fullmatch(plain) or ".." in value.split("/"):
         raise ValueError(

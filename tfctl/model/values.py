@@ -33,6 +33,8 @@ from tfctl.node.progress import progress
 
 #: Instead of a path: the default directory, which every host has for itself.
 LOCAL = "local"
+#: Instead of a path: the job needs no directory of the hosts.
+NO_OUTPUT = "none"
 
 
 def _scalar(value: Any) -> str:
@@ -77,6 +79,18 @@ def _variable(name: str, value: Any) -> str | None:
         return None if value is None else without_references(_scalar(value))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def _hosts(value: Any) -> Any:
+    """Return a pattern of hosts. A list of patterns is joined, as Ansible joins those of a play."""
+    if not isinstance(value, list):
+        return value
+    for part in value:
+        if not isinstance(part, str) or not part.strip():
+            raise ValueError(f"should list names of hosts, groups or patterns, not {quoted(part)}")
+    if not value:
+        raise ValueError("should list at least one host; leave the key out for all")
+    return ",".join(value)
 
 
 def local_path(value: Any, info: ValidationInfo) -> Path:
@@ -126,7 +140,8 @@ def _schema(*types: str, **keywords: Any) -> WithJsonSchema:
 
 #: Patterns are those of ECMA-262, in Unicode mode, and of Python's `re` alike.
 def _no_unknown_placeholder(known: tuple[str, ...]) -> str:
-    return rf"^(?![\s\S]*(?<!\$)\{{(?!({'|'.join(known)})\}})[a-z][a-z0-9_]*\}})"
+    names = "|".join((*known, "[a-z][a-z0-9_]{0,19}_hosts"))
+    return rf"^(?![\s\S]*(?<!\$)\{{(?!({names})\}})[a-z][a-z0-9_]*\}})"
 
 
 def _words_schema(known: tuple[str, ...]) -> WithJsonSchema:
@@ -164,6 +179,11 @@ Environment = Annotated[
         items={"type": "string", "pattern": _ENV_NAME},
     ),
 ]  # fmt: skip
+Hosts = Annotated[
+    str,
+    BeforeValidator(_hosts),
+    _schema("string", "array", minItems=1, items={"type": "string", "pattern": r"\S"}),
+]
 Ports = Annotated[
     tuple[int, int],
     BeforeValidator(lambda value: port_range(value, lowest=1024)),
@@ -174,9 +194,10 @@ Folder = Annotated[LocalPath, AfterValidator(Path.resolve)]
 StackName = Annotated[str, AfterValidator(stack_name), _schema("string", pattern=f"^({STACK.pattern})$")]
 Output = Annotated[
     str,
-    AfterValidator(lambda value: value if value in ("", LOCAL) else output_path(value)),
+    AfterValidator(lambda value: value if value in ("", LOCAL, NO_OUTPUT) else output_path(value)),
     _schema(
-        "string", pattern=r"^((?!\/+(home|root|run\/+user)(\/|$))(?!.*\/\.\.(\/|$))\/[A-Za-z0-9._\/@+=:,-]+|local)?$"
+        "string",
+        pattern=r"^((?!\/+(home|root|run\/+user)(\/|$))(?!.*\/\.\.(\/|$))\/[A-Za-z0-9._\/@+=:,-]+|local|none)?$",
     ),
 ]
 Seconds = Annotated[

@@ -282,3 +282,94 @@ def test_addresses_that_other_hosts_cannot_reach_are_refused(address: str, make_
     layout = make_job(HEAD + "roles: {worker: 1}\n").layout
     with pytest.raises(BadFile, match="node1: "):
         assign(layout, {"node1": Site(address, {})})
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "https_proxy", "grpc_proxy", "HTTPS_PROXY", "all_proxy"])
+@pytest.mark.parametrize("strategy", ["custom", "multi_worker_mirrored", "tf1_ps"])
+def test_a_proxy_of_the_job_is_not_for_the_connections_between_its_tasks(
+    name: str, strategy: str, make_job: MakeJob
+) -> None:
+    roles = "{worker: 2, ps: 1}" if strategy == "tf1_ps" else "{worker: 3}"
+    job = make_job(f"name: j\ncommand: run\nstrategy: {strategy}\nenv: {{{name}: 'http://p'}}\nroles: {roles}\n")
+    hosts = ",".join(dict.fromkeys(task.address for task in job.tasks))
+    assert {env.environment(job, task)["no_grpc_proxy"] for task in job.tasks} == {hosts}
+
+
+@pytest.mark.parametrize(
+    ("variables", "value"),
+    [
+        ("{http_proxy: p, no_proxy: '.site,10.1.0.1'}", "10.0.0.1,10.0.0.2,.site,10.1.0.1"),
+        ("{HTTP_PROXY: p, NO_PROXY: .site}", "10.0.0.1,10.0.0.2,.site"),
+        ("{http_proxy: p, no_grpc_proxy: mine}", "mine"),
+        ("{http_proxy: ''}", None),
+        ("{no_proxy: x}", None),
+        ("{A: http_proxy}", None),
+    ],
+)
+def test_hosts_without_a_proxy_are_added_and_a_value_of_the_job_is_kept(
+    variables: str, value: str | None, make_job: MakeJob
+) -> None:
+    job = make_job(f"{HEAD}env: {variables}\nroles: {{worker: 2}}\n")
+    assert env.environment(job, job.tasks[1]).get("no_grpc_proxy") == value
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "horovod"])
+def test_tasks_without_grpc_need_no_exception_from_a_proxy(strategy: str, make_job: MakeJob) -> None:
+    job = make_job(f"name: j\ncommand: run\nstrategy: {strategy}\nenv: {{http_proxy: p}}\nroles: {{worker: 1}}\n")
+    assert "no_grpc_proxy" not in env.environment(job, job.tasks[0])
+
+
+def test_every_role_has_a_placeholder_for_its_hosts(make_job: MakeJob) -> None:
+    job = make_job(
+        "name: j\nstrategy: custom\nroles: {controller: 1, worker: 2}\n"
+        "command: run --c={controller_hosts} --w={worker_hosts} --ps={ps_hosts}\n"
+        "env: {C: 'x{controller_hosts}'}\npolicy: {notify: {command: 'end {controller_hosts}'}}\n"
+    )
+    words = ("run", "--c=10.0.0.1:2222", "--w=10.0.0.1:2223,10.0.0.2:2222", "--ps=")
+    assert {env.words(job, task) for task in job.tasks} == {words}
+    assert env.environment(job, job.tasks[0])["C"] == "x10.0.0.1:2222"
+    assert env.placeholders_of_job(job)["controller_hosts"] == "10.0.0.1:2222"
+
+
+@pytest.mark.parametrize(
+    ("lines", "place"),
+    [
+        ("command: run {other_hosts}", "command"),
+        ("command: run\nenv: {A: '{other_hosts}'}", "env"),
+        ("command: run\npolicy: {notify: {command: 'a {other_hosts}'}}", "policy/notify/command"),
+    ],
+)
+def test_a_placeholder_for_a_role_that_the_job_lacks_is_refused(lines: str, place: str, make_job: MakeJob) -> None:
+    with pytest.raises(BadFile) as caught:
+        make_job(f"name: j\nstrategy: custom\nroles: {{controller: 1}}\n{lines}\n")
+    assert caught.value.message == (
+        f"job.yaml: {place}: {{other_hosts}} is not a placeholder; choose from {{role}} {{index}} {{ps_hosts}} "
+        "{worker_hosts} {chief_hosts} {output} {controller_hosts}"
+    )
+
+
+def test_hosts_may_be_a_list_of_patterns(make_job: MakeJob) -> None:
+    job = make_job(HEAD + "roles: {worker: {per_host: 1, hosts: [node3, 'node1:node2', '!node2']}}\n")
+    assert [task.host.name for task in job.tasks] == ["node1", "node3"]
+
+
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "estimator", "mirrored", "horovod", "custom"])
+def test_a_job_without_output_has_no_directory_in_its_units_and_shares_none(strategy: str, make_job: MakeJob) -> None:
+    roles = "{chief: 1, ps: 2}" if strategy == "estimator" else "{worker: 1}"
+    job = make_job(f"name: j\nstrategy: {strategy}\ncommand: run\noutput: none\nroles: {roles}\n")
+    record = plan.record(job)
+    assert (record.output, record.shared) == ("", False)
+    for task in job.tasks:
+        own = env.environment(job, task)
+        text = unit.text(job, task, own)
+        assert "TFCTL_OUTPUT" not in own and "/srv/tfctl" not in text
+        unitfile.check(
+            text, job="j", attempt=1, run=job.run, role=task.role, index=task.index, output="", ports=[task.port]
+        )
+
+
+def test_the_placeholder_of_the_output_is_refused_in_a_job_without_one(make_job: MakeJob) -> None:
+    with pytest.raises(
+        BadFile, match=r"env: \{output\} is the directory of the job, and with `output: none` it has none"
+    ):
+        make_job(HEAD + "output: none\nenv: {DIR: '{output}/x'}\nroles: {worker: 1}\n")
