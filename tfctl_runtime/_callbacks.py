@@ -30,6 +30,8 @@ def callbacks(
     all of them; their files go to scratch_dir(). Under horovod, call it in every rank: rank 0 sends its backup to the
     others, and all report the means of their metrics. Uses the script's Keras: tf_keras if imported, else tf.keras.
     """
+    if not output and "TFCTL_JOB" in os.environ and "TFCTL_OUTPUT" not in os.environ:
+        raise ValueError('the job file has `output: none`: pass the place, as in callbacks(output="gs://bucket/run")')
     where = os.fspath(output or os.environ.get("TFCTL_OUTPUT") or "output")
     keras = _keras()
     chief = _task.is_chief()

@@ -100,7 +100,8 @@ class Sessions:
             raise PreflightFailed(
                 f"{', '.join(blind)}: {output} is not the same directory as on {writer}, "
                 "and several tasks of the job write there",
-                "mount one shared directory there on all hosts, or choose an output below one",
+                "mount one shared directory there on all hosts, choose an output below one, or write `output: none` if "
+                "the program saves elsewhere",
             )
 
     def go(self) -> None:

@@ -35,6 +35,11 @@ def check(state: JobState) -> None:
     """Raise NotFound if the job cannot have a TensorBoard."""
     if state.record.stack == "none":
         raise NotFound(f"{state.job} has no stack, and so no TensorBoard", "copy its output: tfctl pull")
+    if not state.record.output:
+        raise NotFound(
+            f"{state.job} has no directory on its hosts (`output: none`)",
+            "run TensorBoard where the program saves: tensorboard --logdir URL",
+        )
 
 
 def run(

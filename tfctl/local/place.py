@@ -19,6 +19,7 @@ from tfctl.model.job import Job, Layout
 from tfctl.model.jobfile import JobFile, Limits
 from tfctl.model.layout import lay_out
 from tfctl.model.task import Slot, Task
+from tfctl.model.values import NO_OUTPUT
 from tfctl.model.variables import ExternalVariables
 from tfctl.wording import counted
 
@@ -34,7 +35,7 @@ _FALLBACKS: dict[str, Callable[[Slot], Slot]] = {
 def lay_out_here(
     job: JobFile,
     file: Path,
-    output: Path,
+    output: Path | None,
     environ: Mapping[str, str],
     runtimes: Runtimes,
     given: Mapping[str, str] = MappingProxyType({}),
@@ -42,7 +43,7 @@ def lay_out_here(
     """Return the layout of the job with every task on this machine.
 
     The job file's `hosts`, `ports`, `limits` and `inventory` concern other machines and are ignored. ``output``
-    replaces the file's. ``given``: the variables of `-e`. Raise BadFile.
+    replaces the file's; None for a job that needs none. ``given``: the variables of `-e`. Raise BadFile.
     """
     known = {runtime.name: runtime.stack for runtime in runtimes.values() if runtime.stack}
     local = _here(job, runtimes, output)
@@ -66,12 +67,14 @@ def place(layout: Layout, environ: Mapping[str, str], locks: Path, runtimes: Run
         yield Job(layout, 1, secrets.token_hex(4), time.time(), tasks, secrets.token_hex(16), requirements=packages)
 
 
-def _here(job: JobFile, runtimes: Runtimes, output: Path) -> JobFile:
+def _here(job: JobFile, runtimes: Runtimes, output: Path | None) -> JobFile:
     roles = {
         name: role.model_copy(update={"hosts": "all", "stack": runtimes[name].name, "limits": Limits()})
         for name, role in job.roles.items()
     }
-    return job.model_copy(update={"roles": roles, "ports": None, "output": str(output), "requirements": None})
+    return job.model_copy(
+        update={"roles": roles, "ports": None, "output": str(output or NO_OUTPUT), "requirements": None}
+    )
 
 
 def _assigned(layout: Layout, site: Site) -> tuple[Layout, tuple[Task, ...]]:

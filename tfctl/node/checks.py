@@ -32,13 +32,14 @@ def plan(sent: Plan, job: str, digest: str | None) -> None:
     fields.job_name(sent.job)
     fields.attempt_number(sent.attempt)
     fields.match(names.RUN, sent.run, "a run")
-    fields.match(names.OUTPUT, sent.output, "an output directory tfctl can use")
+    if sent.output:
+        fields.match(names.OUTPUT, sent.output, "an output directory tfctl can use")
     fields.match(names.STACK, sent.stack, "a stack's name")
     for task in sent.tasks:
         _planned(task)
     if (sent.job, sent.code) != (job, digest):
         raise RequestRefused(Exit.USAGE, "the plan is not for the job and the code that the request named")
-    if posixpath.normpath(sent.output) != sent.output:
+    if sent.output and posixpath.normpath(sent.output) != sent.output:
         remedy = "write it without . and .. and double slashes"
         raise RequestRefused(Exit.BAD_FILE, f"output {sent.output} is not a plain path", remedy)
     if len({task.name for task in sent.tasks}) != len(sent.tasks):
@@ -113,7 +114,8 @@ def fit(system: System, plan: Plan) -> None:
         if path:
             _packages(system, path)
     code.require_space(system)
-    _output_allowed(system, plan.output)
+    if plan.output:
+        _output_allowed(system, plan.output)
 
 
 def programs(system: System, plan: Plan) -> None:
@@ -260,7 +262,7 @@ def _output_apart(system: System, plan: Plan, outputs: Mapping[str, str]) -> Non
     The tasks of the outer job could replace the inner directory by a link to a place to which they cannot write.
     systemd follows it (ReadWritePaths=) whenever it starts a unit of the inner job. ``outputs``: by job.
     """
-    for job, other in outputs.items():
+    for job, other in outputs.items() if plan.output else ():
         if job != plan.job and (inner := _inner(system, plan.output, other)):
             below = "is below" if inner == plan.output else "contains"
             what = f"output {plan.output} {below} {other}, the output of job {job}, which runs on {host()}"

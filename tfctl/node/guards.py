@@ -120,8 +120,7 @@ Description=Notification about the end of tfctl {job}
 Type=oneshot
 ExecStart=:/usr/bin/env {words}
 StandardInput=file:{input}
-ReadWritePaths="{output}"
-SyslogIdentifier=tfctl-notify
+{writable}SyslogIdentifier=tfctl-notify
 TimeoutStartSec={limit:.0f}s
 """
 #: How long the program may run (s).
@@ -162,8 +161,8 @@ def _notify_unit(plan: wire.Plan, notify: wire.Notify) -> str:
     drop_in = Path(__file__).with_name("10-tfctl.conf").read_text()
     words = " ".join(unitfile.word(word) for word in notify.command)
     return _NOTIFY.format(
-        job=plan.job, drop_in=drop_in, words=words, input=names.notify_input(plan.job), output=plan.output,
-        limit=NOTIFY_S,
+        job=plan.job, drop_in=drop_in, words=words, input=names.notify_input(plan.job),
+        writable=f'ReadWritePaths="{plan.output}"\n' if plan.output else "", limit=NOTIFY_S,
     )  # fmt: skip
 
 

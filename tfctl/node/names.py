@@ -254,8 +254,8 @@ def requirements_dir(digest: str) -> str:
 
 
 def writable(job: str, attempt: int, output: str) -> tuple[str, ...]:
-    """Return the directories that a task may write to, besides its private /tmp."""
-    return (attempt_dir(job, attempt), HOME, output)
+    """Return the directories that a task may write to, besides its private /tmp. ``output`` may be ""."""
+    return (attempt_dir(job, attempt), HOME, *([output] if output else []))
 
 
 def port_list(ports: Iterable[int]) -> str:

@@ -126,7 +126,8 @@ def held(system: System, known: list[InstalledUnit] | None = None) -> Held:
 
 
 def outputs(system: System, units: Sequence[InstalledUnit]) -> dict[str, str]:
-    """Return the output directory of each job that runs here, whose guard does, or that is being started.
+    """Return the output directory of each job that has one and that runs here, whose guard does, or that is being
+    started.
 
     ``units``: the live units.
     """
@@ -136,7 +137,7 @@ def outputs(system: System, units: Sequence[InstalledUnit]) -> dict[str, str]:
         if record is not None:
             found[job] = record.output
     found.update((one.job, one.output) for one in live(system))
-    return found
+    return {job: output for job, output in found.items() if output}
 
 
 def require_started(system: System, job: str, attempt: int) -> None:

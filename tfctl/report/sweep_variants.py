@@ -15,7 +15,7 @@ from tfctl.errors import UsageError
 from tfctl.model import load
 from tfctl.model.jobfile import JobFile
 from tfctl.model.strategies import STRATEGIES
-from tfctl.model.values import LOCAL
+from tfctl.model.values import LOCAL, NO_OUTPUT
 
 _SETTING = re.compile(r"([a-z_]+(?:\.[A-Za-z0-9_]+)*)=(.+)")
 _LONGEST_NAME = 40
@@ -75,7 +75,7 @@ def variants(
             if not suffix or count[suffix] > 1 or name(base.name, suffix) in (earlier or {}):
                 suffix = _with_digest(chosen)
         changes = {("name",): name(base.name, suffix), **{tuple(key.split(".")): text for key, text in chosen.items()}}
-        if base.output not in ("", LOCAL):
+        if base.output not in ("", LOCAL, NO_OUTPUT):
             changes["output",] = f"{base.output.rstrip('/')}/{suffix}"
         job = load.load(file, changes)
         found.append(Variant(chosen, _with_own_roles(job) if "strategy" in chosen else job))

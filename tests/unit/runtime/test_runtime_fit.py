@@ -159,3 +159,17 @@ def test_the_documented_example_changes_at_most_five_lines() -> None:
     changed = [line for line in difflib.ndiff(old, new) if line.startswith("+ ")]
     assert 0 < len(changed) <= 5, changed
     assert all(f"`{name}(" in text for name in runtime.__all__)
+
+
+@pytest.mark.usefixtures("tf")
+def test_callbacks_need_a_place_in_a_job_without_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, "mirrored", "")
+    monkeypatch.setenv("TFCTL_JOB", "digits")
+    monkeypatch.delenv("TFCTL_OUTPUT", raising=False)
+    with pytest.raises(
+        ValueError, match=r'the job file has `output: none`: pass the place, as in callbacks\(output="gs'
+    ):
+        runtime.callbacks()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about TensorBoard
+        assert runtime.callbacks(output="gs://bucket/run")

@@ -38,7 +38,7 @@ def run(system: System, session: NodeSession, request: wire.PullRequest) -> None
         wire.Files(attempt, tuple(wire.TaskFiles(*task, unit, tf_config(env)) for task, (unit, env) in found.items()))
     )
     become_user(system)
-    listed = _list(session, str(system.at(record.output)) if request.output else "")
+    listed = _list(session, str(system.at(record.output)) if request.output and record.output else "")
     while True:
         message = session.receive()
         if not isinstance(message, wire.Fetch):

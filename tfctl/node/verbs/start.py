@@ -159,7 +159,7 @@ class Start:
     # Step 2, only where several tasks write there: compare the hosts' output directories.
 
     def _share(self, message: wire.Share) -> None:
-        self._require(self._reservation, "share")
+        self._require(self._reservation and self._plan and self._plan.output, "share")
         assert self._plan
         mark = self._system.at(self._plan.output) / f".tfctl-{fields.match(_NONCE, message.nonce, 'a nonce')}"
         actions: dict[str, Callable[[], object]] = {
@@ -351,7 +351,9 @@ def _take(system: System, plan: Plan, reservation: Reservation) -> tuple[Reserva
 
 
 def _missing_output(system: System, plan: Plan) -> tuple[str, ...]:
-    """Return the directories to create for the output, outermost first. Raises RequestRefused."""
+    """Return the directories to create for the output, if there is one, outermost first. Raises RequestRefused."""
+    if not plan.output:
+        return ()
     path = system.at(plan.output)
 
     def look() -> list[str]:
