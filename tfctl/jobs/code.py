@@ -1,9 +1,10 @@
 """Pack the job's code as one tarball. The same files always give the same bytes.
 
-In a git work tree it holds tracked files and untracked ones that git does not ignore; elsewhere, everything but .git,
-__pycache__, the output of local runs and the results of `tfctl pull`. If git cannot list the files of a work tree,
-nothing is packed. Files that look like secrets are left out unless git tracks them or the job file lists them. The
-inventory, which may contain passwords of root, is left out unless the job file lists it.
+In a git work tree it holds tracked files and untracked ones that git does not ignore, also those of the repositories
+inside it, which are submodules and clones. Elsewhere, it holds everything but .git, __pycache__, the output of local
+runs and the results of `tfctl pull`. If git cannot list the files of a work tree, nothing is packed. Files that look
+like secrets are left out unless git tracks them or the job file lists them. The inventory, which may contain passwords
+of root, is left out unless the job file lists it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import shlex
 import stat
 import subprocess
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,21 +44,50 @@ _GIT_S = 60.0
 @dataclass(frozen=True)
 class CodeListing:
     """``names`` are the files to pack, sorted and relative to the folder. ``left_out`` are those that look like
-    secrets, apart from the job's own file of variables and its inventory."""
+    secrets, apart from the job's own file of variables, ``own``, and its inventory, ``inventory``. ``repositories``:
+    those inside the folder whose files are not packed, with the reason. ``by_git``: whether git has listed the files.
+    """
 
     folder: Path
     names: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    inventory: tuple[str, ...] = ()
+    repositories: Mapping[str, str] = field(default_factory=dict)
+    by_git: bool = False
+
+    @cached_property
+    def all_names(self) -> frozenset[str]:
+        """The names, to look for one."""
+        return frozenset(self.names)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """A sentence for the user about the files left out, if there are any."""
-        if not self.left_out:
-            return ()
-        return (
-            f"not sent to the hosts, because they may hold secrets and git does not track them: "
-            f"{', '.join(self.left_out)}; a job that needs them lists them in code: {{include: […]}} of the job file",
-        )
+        """Sentences for the user about what is left out, if anything is."""
+        found = [f"not sent to the hosts: {name}, because {why}" for name, why in sorted(self.repositories.items())]
+        if self.left_out:
+            found.append(
+                f"not sent to the hosts, because they may hold secrets and git does not track them: "
+                f"{', '.join(self.left_out)}; a job that needs them lists them in code: {{include: […]}} of the job "
+                "file"
+            )
+        return tuple(found)
+
+    def reason(self, name: str) -> tuple[str, str]:
+        """Return why a file or directory that is in the folder is not packed, and what to do about it."""
+        include = f"list it in the job file, code: {{include: [{name}]}}"
+        inside = next((other for other in self.repositories if f"{name}/".startswith(f"{other}/")), None)
+        if inside is not None:
+            return f"{inside} is not sent, because {self.repositories[inside]}", "or copy the file to another directory"
+        if name in self.left_out:
+            return "it looks like a secret, and git does not track it", f"{include}, or let git track it"
+        if name in self.own:
+            return "it is the `env_file` of the job", include
+        if name in self.inventory:
+            return "it belongs to the inventory, which may contain passwords", include
+        if self.by_git:
+            return "git ignores it", f"{include}, or let git track it"
+        return f"tfctl sends no {', '.join(_SKIPPED)} and no results of `tfctl pull`", f"{include}, or move it"
 
 
 @dataclass(frozen=True)
@@ -97,18 +128,28 @@ def select(
         if not (folder / name).is_file():
             raise BadFile(f"code/include: {folder / name} is not a file", "correct the list: paths relative to `code`")
     try:
-        found = set(names(folder, strict=True))
-        if inventory:
-            found -= _within(found, folder, [inventory, *(inventory.parent / name for name in _INVENTORY_FOLDERS)])
+        listed = _listed(folder)
+        found = listed.names
+        around = [inventory, *(inventory.parent / name for name in _INVENTORY_FOLDERS)] if inventory else []
+        of_inventory = _within(found, folder, around)
+        found -= of_inventory
         own = _within(found, folder, [env_file] if env_file else [])
-        unsent = found.difference(include, _git_names(folder, "-cz") or ()) if found else set()
+        unsent = found.difference(include, listed.tracked)
         left_out = {name for name in unsent if name in own or (_is_file(folder, name) and has_secret_name(name))}
         sizes = ((folder / name).stat().st_size for name in found - left_out if _is_file(folder, name))
         if sum(sizes) <= limit_mb * 2**20:
             left_out |= {name for name in unsent - left_out if _is_file(folder, name) and has_secret(folder / name)}
     except OSError as error:
         raise _unreadable(folder, error) from None
-    return CodeListing(folder, tuple(sorted((found - left_out).union(include))), tuple(sorted(left_out - own)))
+    return CodeListing(
+        folder,
+        tuple(sorted((found - left_out).union(include))),
+        tuple(sorted(left_out - own)),
+        tuple(sorted(own)),
+        tuple(sorted(of_inventory)),
+        listed.repositories,
+        listed.by_git,
+    )
 
 
 def archive(listing: CodeListing, limit_mb: int = LIMIT_MB) -> CodeArchive:
@@ -124,23 +165,63 @@ def archive(listing: CodeListing, limit_mb: int = LIMIT_MB) -> CodeArchive:
     return CodeArchive(hashlib.sha256(data).hexdigest(), data, listing.names)
 
 
-def names(folder: Path, strict: bool = False) -> Iterator[str]:
-    """Yield the paths to pack, relative to the folder.
+@dataclass
+class _Listed:
+    """``tracked``: the names that git tracks. The others are those of CodeListing."""
 
-    If ``strict``, raise OSError for a directory that cannot be read, and BadFile if git cannot list the files of its
-    work tree. Otherwise leave out what such a directory contains, and yield the files that git ignores too.
-    """
-    try:
-        listed = _git_names(folder, "-coz", "--exclude-standard")
-    except BadFile:
-        if strict:
-            raise
-        listed = None
-    if listed is not None:
-        # Skip files deleted from the work tree. A submodule is a directory, and stays empty as in a fresh clone.
-        yield from (name for name in listed if os.path.lexists(folder / name))
-        return
-    for parent, folders, files in os.walk(folder, onerror=_refuse if strict else None):
+    names: set[str] = field(default_factory=set)
+    tracked: set[str] = field(default_factory=set)
+    repositories: dict[str, str] = field(default_factory=dict)
+    by_git: bool = True
+
+    def add(self, other: _Listed, folder: str) -> None:
+        """Add what has been found in a directory."""
+        self.names |= {f"{folder}/{name}" for name in other.names}
+        self.tracked |= {f"{folder}/{name}" for name in other.tracked}
+        self.repositories |= {f"{folder}/{name}": why for name, why in other.repositories.items()}
+
+
+def _listed(folder: Path) -> _Listed:
+    """List the files of a folder. Raise OSError for a directory that cannot be read, and BadFile if git cannot list the
+    files of its work tree."""
+    found = _git_names(folder, "-coz", "--exclude-standard")
+    if found is None:
+        return _Listed(set(_walk(folder)), by_git=False)
+    listed = _Listed(tracked=set(_git_names(folder, "-cz") or ()) if found else set())
+    for name in found:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            _add_repository(listed, name.rstrip("/"), path)
+        elif os.path.lexists(path):  # it may have been deleted from the work tree
+            listed.names.add(name)
+    return listed
+
+
+def _add_repository(listed: _Listed, name: str, path: Path) -> None:
+    """Add the files of a directory that git lists as one entry: a submodule, or a clone that it does not track."""
+    git = path / ".git"
+    if not os.path.lexists(git):
+        listed.add(_Listed(set(_walk(path))), name)
+        if not any(path.iterdir()):
+            listed.names.add(name)
+            listed.repositories[name] = (
+                f"this submodule is not checked out; run: git -C {shlex.quote(str(path.parent))} submodule update "
+                f"--init {shlex.quote(path.name)}"
+            )
+    elif git.is_file() and (_git_directory(git) / "commondir").exists():
+        listed.repositories[name] = "it is another work tree of a repository (git worktree)"
+    else:
+        listed.add(_listed(path), name)
+
+
+def _git_directory(link: Path) -> Path:
+    """Return the directory that a file `.git` names (gitrepository-layout(5))."""
+    return link.parent / link.read_text(errors="replace").partition("gitdir:")[2].strip()
+
+
+def _walk(folder: Path) -> Iterator[str]:
+    """Yield the files of a folder that git does not list."""
+    for parent, folders, files in os.walk(folder, onerror=_refuse):
         folders[:] = [name for name in folders if name not in _SKIPPED and not is_destination(Path(parent, name))]
         if parent == str(folder) and is_destination(folder):
             folders[:], files = ([name for name in found if not is_of_pull(name)] for found in (folders, files))
