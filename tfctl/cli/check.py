@@ -80,7 +80,7 @@ def _check(layout: Layout, code_limit: int) -> tuple[list[BadFile], list[str]]:
     from tfctl.model.assign import draft
 
     listing = code.of_job(layout, code_limit)
-    checked = check.check(layout, listing.names, listing.names)
+    checked = check.check(layout, listing)
     code.archive(listing, code_limit)
     plan.files(draft(layout))
-    return [*checked.errors], [*checked.warnings, *listing.remarks, *check.unknown_stacks(layout)]
+    return [*checked.errors], [*checked.warnings, *listing.remarks, *check.without_hosts(layout)]

@@ -55,11 +55,11 @@ def render(
 
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
     listing = code.of_job(layout)
-    checked = check.check(layout, listing.names, listing.names)
+    checked = check.check(layout, listing)
     checked.require()
     job = draft(layout)
     files = plan.files(job)
-    for remark in (*checked.warnings, *listing.remarks, *check.unknown_stacks(layout)):
+    for remark in (*checked.warnings, *listing.remarks, *check.without_hosts(layout)):
         say(remark)
     if masked := dict.fromkeys(name for task in job.tasks for name in variables.secret_names(job, task)):
         say(f"shown as {MASK} or in part, because they may be secrets: {', '.join(masked)}")

@@ -67,11 +67,14 @@ def run(
     from tfctl.local.run import LocalJob
     from tfctl.local.runtimes import Chooser
     from tfctl.model import load, variables
+    from tfctl.model.values import NO_OUTPUT
 
     jobfile = named(jobfile, job_option, "job file")
     given = variables.external(env or (), os.environ).given
     job = load.load(jobfile)
-    out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
+    out: Path | None = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
+    if output is None and job.output == NO_OUTPUT:
+        out = None
     ports = cached.folder().with_name("local-ports")
     with temporary_directories() as (library, programs):
         draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -79,15 +82,17 @@ def run(
         chooser = Chooser(job, os.environ, lambda: _inventory(jobfile, job), environments, programs, say)
         runtimes = chooser.choose(python)
         layout = lay_out_here(job, jobfile, out, os.environ, runtimes, given)
-        checked = check.check(layout, None, code.names(job.code.path))
+        checked = check.check(layout, None)
         checked.require()
         runtimes = chooser.make(runtimes)
         with place(layout, os.environ, ports, runtimes) as job_here:
             local_job = LocalJob(job_here, os.environ, library, runtimes, say)
-            _make(out, output is None)
+            if out is not None:
+                _make(out, output is None)
             for remark in dict.fromkeys((*checked.warnings, *job_here.layout.notes)):
                 say(remark)
-            say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here; output in {out}")
+            where = f"; output in {out}" if out else ""
+            say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here{where}")
             ended = _followed(local_job, lines is OutputFormat.json)
     if not ended.over:
         say(f"the program that read the logs has ended, and tfctl has ended {job.name} too")
@@ -114,7 +119,9 @@ def _followed(job: LocalJob, as_json: bool) -> JobState:
         return job.state
 
 
-def _report(ended: JobState, local_job: LocalJob, runtimes: Runtimes, job: JobFile, jobfile: Path, out: Path) -> int:
+def _report(
+    ended: JobState, local_job: LocalJob, runtimes: Runtimes, job: JobFile, jobfile: Path, out: Path | None
+) -> int:
     """Print how the job ended, as `tfctl status` does, and what to do next. Return the exit code."""
     from tfctl.cli.tables import job_text
     from tfctl.cli.wait import exit_code, sentence
@@ -131,7 +138,7 @@ def _report(ended: JobState, local_job: LocalJob, runtimes: Runtimes, job: JobFi
         if ended.state == "succeeded"
         else f"to try again: tfctl run {jobfile}"
     )
-    say(f"output in {out}; {again}")
+    say(f"output in {out}; {again}" if out else again)
     return exit_code(ended)
 
 

@@ -148,7 +148,7 @@ def packed(layout: Layout, code_limit: int, ask: bool = True) -> Iterator[Ready]
     from tfctl.remote.fleet import Fleet
 
     listing = code.of_job(layout, code_limit)
-    checked = check.check(layout, listing.names, listing.names)
+    checked = check.check(layout, listing)
     checked.require()
     with Fleet(layout.hosts) as fleet, OtherHosts(layout.name, layout.others, say) as others:
         # Do the slow local work while the connections open.

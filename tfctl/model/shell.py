@@ -32,7 +32,7 @@ def kill_mode(command: Sequence[str]) -> KillMode:
         return "control-group"
     if not is_shell(command):
         return "mixed"
-    script = _inline_script(command)
+    script = inline_script(command)
     handles_it = script is not None and ("trap" in script or _ENDS_WITH_EXEC.search(script.rstrip()))
     return "mixed" if handles_it else "control-group"
 
@@ -53,7 +53,7 @@ def is_shell(command: Sequence[str]) -> bool:
     return command[0].rpartition("/")[2] in _SHELLS
 
 
-def _inline_script(command: Sequence[str]) -> str | None:
+def inline_script(command: Sequence[str]) -> str | None:
     """Return the script of ``sh -c SCRIPT``, or None if the shell reads a file."""
     words = iter(command[1:])
     for word in words:
@@ -67,5 +67,5 @@ def _inline_script(command: Sequence[str]) -> str | None:
 
 
 def _stays(command: Sequence[str]) -> bool:
-    script = _inline_script(command) if is_shell(command) else None
+    script = inline_script(command) if is_shell(command) else None
     return script is not None and not _REPLACED.search(script)

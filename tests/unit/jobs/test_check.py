@@ -79,6 +79,17 @@ def test_check_prints_a_line_for_a_job_without_mistakes(capsys: pytest.CaptureFi
         ("env_file: none.env", "none.env does not exist → create it, or remove `env_file`"),
         ("ports: 3000-3000\nroles: {worker: {per_host: 2}}", "node1: 2 tasks, but fewer free ports in 3000-3000"),
         ("code: {include: [absent]}", "absent is not a file → correct the list: paths relative to `code`"),
+        (
+            "env: {CUDA_VISIBLE_DEVICES: 0}",
+            "job.yaml: env: CUDA_VISIBLE_DEVICES is set by tfctl for each task → remove",
+        ),
+        ("output: gs://bucket/x", "job.yaml: output: 'gs://bucket/x' is a URL, and this is a directory of the hosts"),
+        ("output: none\ncommand: python train.py {output}", "command: {output} is the directory of the job, and with"),
+        ("command: python train.py {ps2_hosts}", "job.yaml: command: {ps2_hosts} is not a placeholder; choose from"),
+        (
+            "strategy: multi_worker_mirrored\nroles: {worker: 1, chief: {stack: tf2.11}}",
+            "job.yaml: the tasks of one cluster have different versions of TensorFlow: 2.15.1 (worker/0 on node1, st",
+        ),
     ],
 )
 def test_check_names_an_error_and_its_remedy(
@@ -108,6 +119,13 @@ def test_check_names_an_error_and_its_remedy(
         ("command: [python, train.py, '--data=${DATA}/x']", "worker: `$DATA` in the command is not replaced"),
         ("roles: {worker: {hosts: 'gpu,cpu'}}", "roles/worker/hosts: `cpu` matches no host of /"),
         ("command: [sh, -c, 'a; b']", "`sh -c` without `exec`"),
+        (
+            "ports: 40000-40100",
+            "ports: 40000-40100 is in the range of outgoing connections of node1 and node2 (32768-60",
+        ),
+        ("ports: 30000-32768", "ports: 30000-32768 is in the range of outgoing connections of node1 and node2 (32768-"),
+        ("ports: 60999", "ports: 60999-60999 is in the range of outgoing connections"),
+        ("command: python -c 'import os; del os.environ[\"TF_CONFIG\"]'", "worker: the command changes TF_CONFIG"),
         ("command: python train.py --wandb-api-key=hunter2", "worker: the command contains a secret, which all users"),
         ("command: python train.py https://me:hunter2@host/", "worker: the command contains a secret, which all users"),
     ],
@@ -210,3 +228,25 @@ def test_variables_of_the_inventory_are_those_of_the_roles_and_of_the_hosts() ->
     given_by_tfctl = {"tfctl_built", "tfctl_cache", "tfctl_more_trees", "tfctl_role", "tfctl_tools"}
     read = {*inventory_variables(data_dir() / "roles").values(), *re.findall(r"\btfctl_\w+", source)}
     assert read - given_by_tfctl == set(VARIABLES)
+
+
+def test_check_names_ports_of_the_inventory_in_the_range_of_outgoing_connections(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "hosts.ini").write_text(HOSTS.replace("3000-3009", "32000-33000"))
+    for lines, hosts in (("", "node1 and node2"), ("ports: 3000-3009", "node1")):  # whose guard has one of them
+        write(folder, lines)
+        code, errors, [warning] = check(capsys)
+        assert (code, errors) == (0, [])
+        assert warning.startswith(f"tfctl_ports: 32000-33000 is in the range of outgoing connections of {hosts} (3276")
+    write(folder, "ports: 32000-32767")
+    (folder / "hosts.ini").write_text(HOSTS)
+    assert check(capsys) == (0, [], [])
+
+
+@pytest.mark.parametrize("lines", ["roles: {worker: {per_host: 1, hosts: [node1, node3]}}", "output: none"])
+def test_check_accepts_lists_of_hosts_and_jobs_without_output(
+    lines: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, lines)
+    assert check(capsys) == (0, [], [])

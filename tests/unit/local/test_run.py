@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.unit.local.local_run import Local
-from tfctl.jobs.code import names
+from tfctl.jobs.code import select
 
 CUSTOM = "strategy: custom\ncommand: python train.py\n"
 
@@ -266,7 +266,7 @@ def test_git_ignores_the_output(local: Local) -> None:
     local.write("strategy: custom\ncommand: [sh, -c, 'echo 1 > $TFCTL_OUTPUT/checkpoint']\nroles: {worker: 1}\n")
     assert local.run().code == 0
     assert (local.folder / "tfctl-output/digits/checkpoint").exists()
-    assert not [name for name in names(local.folder) if name.startswith("tfctl-output")]
+    assert not [name for name in select(local.folder).names if name.startswith("tfctl-output")]
 
 
 @pytest.mark.extended
@@ -302,3 +302,37 @@ def test_horovod_ranks_meet_again_after_one_has_failed(local: Local) -> None:
     assert done.code == 0, done.err
     assert {len(lines) for lines in done.lines.values()} == {2}, done.lines
     assert {line.split(" by ")[0] for lines in done.lines.values() for line in lines} == {"3 met"}
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("strategy: custom\ncommand: sudo python train.py\n", "`sudo` in the command: tasks run as the user tfctl"),
+        ("strategy: custom\ncommand: source x\n", "`source` is a builtin of shells, and no shell runs the command"),
+        ("strategy: custom\ncommand: bash missing.sh\n", "missing.sh is not in the code"),
+        (f"{CUSTOM}env: {{CUDA_VISIBLE_DEVICES: 0}}\n", "env: CUDA_VISIBLE_DEVICES is set by tfctl for each task"),
+        (f"{CUSTOM}output: gs://b/c\n", "output: 'gs://b/c' is a URL"),
+        ("strategy: custom\ncommand: python train.py {a_hosts}\n", "command: {a_hosts} is not a placeholder"),
+    ],
+)
+def test_run_refuses_the_jobs_that_start_refuses(job: str, said: str, local: Local) -> None:
+    local.write(f"{job}roles: {{worker: 1}}\n", "print('ran')\n")
+    done = local.run()
+    assert (done.code, done.out) == (3, "")
+    assert said in done.err
+
+
+def test_run_says_what_check_says_of_the_code(local: Local) -> None:
+    local.write(CUSTOM + "roles: {worker: 1}\n", "import os\nos.environ.setdefault('TF_CONFIG', '')\n")
+    done = local.run()
+    assert done.code == 0
+    assert "train.py, line 2 changes TF_CONFIG, which tfctl sets for each task: remove that line\n" in done.err
+
+
+def test_a_run_without_output_makes_no_directory(local: Local) -> None:
+    local.write(CUSTOM + "output: none\nroles: {worker: 1}\n", "import os\nprint('TFCTL_OUTPUT' in os.environ)\n")
+    done = local.run()
+    assert (done.code, done.lines["worker/0"]) == (0, ["False"])
+    assert "output" not in done.err and not (local.folder / "tfctl-output").exists()
+    done = local.run("--output", "here")
+    assert done.lines["worker/0"] == ["True"] and (local.folder / "here").is_dir()
