@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
 from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
+from tfctl.jobs import check
 from tfctl.jobs.code import CodeArchive
 from tfctl.jobs.other_hosts import OtherHosts, Outrun
 from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
-from tfctl.model import addresses
+from tfctl.model import addresses, versions
 from tfctl.model.assign import assign, guard_port, own_address
 from tfctl.model.gpus import RESTART, missing_gpus
 from tfctl.model.host import Host, Site
@@ -101,6 +102,8 @@ def _start(
             raise Outrun(errors) if all(refusal.retry for _, refusal in refusals) else together(errors)
         _require_reached(layout, sessions, say)
         _require_shared(layout, sessions)
+        for remark in check.outgoing_ports(layout, {name: hello.outgoing for name, hello in sessions.hellos.items()}):
+            say(remark)
         if others:
             others.require_alone(job.run, job.attempt, patience)
         note(job)
@@ -196,6 +199,7 @@ def _place(layout: Layout, sessions: Sessions, others: OtherHosts | None = None,
     """Return the job's next attempt. ``others``: the hosts that get no task."""
     if layout.strategy.needs_horovod:
         _require_horovod(layout, sessions.hellos)
+    _require_same_tensorflow(layout, sessions.hellos)
     resolved = _resolved(sessions.hellos.values())
     alone = len(layout.hosts) == 1
     sites = {host.name: _site(host, sessions.hellos[host.name], resolved, alone) for host in layout.hosts}
@@ -227,6 +231,17 @@ def _require_horovod(layout: Layout, hellos: Mapping[str, wire.Hello]) -> None:
             Lines(*(f"{', '.join(hosts)}: stack {stack} has no Horovod there" for stack, hosts in lacking.items())),
             f"set tfctl_horovod=true for these hosts in the inventory, then run: tfctl provision {layout.inventory}",
         )
+
+
+def _require_same_tensorflow(layout: Layout, hellos: Mapping[str, wire.Hello]) -> None:
+    """Raise PreflightFailed if the hosts report different versions of TensorFlow for the tasks of one cluster."""
+    for cluster in versions.clusters(layout.strategy, layout.slots):
+        found = [(slot, (hellos[slot.host.name].tensorflow or {}).get(slot.stack)) for slot in cluster]
+        if different := versions.different(found):
+            raise PreflightFailed(
+                f"the tasks of one cluster have different versions of TensorFlow: {different}",
+                f"set one `stack:` in the job file, or install the same one: tfctl provision {layout.inventory}",
+            )
 
 
 def _resolved(hellos: Iterable[wire.Hello]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection
 
@@ -10,6 +11,10 @@ from .network import Lookup, Lookups, is_loopback
 from .system import System
 from .wire import Hello, StartRequest, TaskName
 
+#: The directory with the metadata of TensorFlow, by whatever name its wheel has.
+_TENSORFLOW = re.compile(
+    r"tensorflow(?:_cpu|_gpu|_intel|_macos|_cpu_aws)?-(\d[\w.+!]*?)(?:-py[\d.]+)?\.(?:dist|egg)-info"
+)
 _COMPLETE = f"*/{names.REQUIREMENTS_MARKER}"
 
 
@@ -35,6 +40,8 @@ def hello(system: System, request: StartRequest, code: bool, restartable: tuple[
         gpu_cards=seen.cards,
         missing_gpus=seen.missing,
         machine=system.machine(),
+        outgoing=_outgoing(system, wanted),
+        tensorflow={stack: _tensorflow(system, stack) for stack in installed},
     )
 
 
@@ -55,6 +62,33 @@ def stacks(system: System) -> dict[str, str]:
 def has_horovod(system: System, stack: str) -> bool:
     """Return whether the stack's Python finds Horovod: as tfctl adds it, by a .pth file, or as a package of its own."""
     return any(system.at(names.stack_dir(stack)).glob("lib*/python3*/site-packages/*horovod*"))
+
+
+def _tensorflow(system: System, stack: str) -> str | None:
+    """Return the version of the stack's TensorFlow, or None if its packages do not say it."""
+    found = [
+        match.group(1)
+        for path in system.at(names.stack_dir(stack)).glob("lib*/python3*/site-packages/tensorflow*-*info")
+        for match in [_TENSORFLOW.fullmatch(path.name)]
+        if match
+    ]
+    return found[0] if len(set(found)) == 1 else None
+
+
+def _outgoing(system: System, wanted: Collection[int]) -> tuple[int, int] | None:
+    """Return the first and the last port of the range from which the kernel takes those of outgoing connections, if it
+    may take one that is wanted (ip(7)). It never takes ip_local_reserved_ports."""
+    folder = system.at("/proc/sys/net/ipv4")
+    try:
+        first, last = map(int, (folder / "ip_local_port_range").read_text("ascii").split())
+        reserved = (folder / "ip_local_reserved_ports").read_text("ascii").strip()
+        kept: set[int] = set()
+        for part in reserved.split(",") if reserved else ():
+            low, _, high = part.partition("-")
+            kept.update(range(int(low), int(high or low) + 1))
+    except (OSError, ValueError):
+        return None
+    return (first, last) if any(first <= port <= last and port not in kept for port in wanted) else None
 
 
 def _port_range(low: int, high: int) -> range:

@@ -97,7 +97,9 @@ class Hello(NamedTuple):
     installed stack with its environment; None if the host does not say. ``requirements``: the names of the directories
     with packages of requirements files. ``packed``: whether records may be sent as `packed` returns them.
     ``gpu_cards``: how many nvidia-smi lists, None if unknown; ``missing_gpus``: those that it does not list.
-    ``machine``: text that no other machine has; None if the host does not say."""
+    ``machine``: text that no other machine has; None if the host does not say.
+    ``outgoing``: the first and the last port of the range for outgoing connections, if ports of the job may be in it.
+    ``tensorflow``: the version in each installed stack, where it is known; None if the host does not say."""
 
     highest: int
     ports: dict[int, str]
@@ -114,6 +116,8 @@ class Hello(NamedTuple):
     gpu_cards: Optional[int] = None
     missing_gpus: tuple[MissingGpu, ...] = ()
     machine: Optional[str] = None
+    outgoing: Optional[tuple[int, int]] = None
+    tensorflow: Optional[dict[str, Optional[str]]] = None
 
 
 class Notify(NamedTuple):
