@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfctl.errors import BadFile, together
 from tfctl.jobs import scripts
 from tfctl.jobs.code import CodeListing
-from tfctl.model import masking, shell, stacks
+from tfctl.model import masking, ports, shell, stacks
 from tfctl.model.host import stack_dirs
 from tfctl.model.job import Layout
 from tfctl.model.task import Slot
 from tfctl.model.text import Verbatim
 from tfctl.node.names import HIDDEN
-from tfctl.wording import abbreviated
 
 #: A variable of the shell, as `$NAME` or, in commands, as `${NAME}`. In `env`, `${` is refused unless it is meant.
 _VARIABLE = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)", re.ASCII)
 _VARIABLE_IN_COMMAND = re.compile(r"(?<!\$)\$\{?([A-Za-z_]\w*)", re.ASCII)
-#: The range from which Linux takes the ports of outgoing connections, unless somebody has changed it (ip(7)).
-OUTGOING = (32768, 60999)
 
 
 @dataclass(frozen=True)
@@ -56,30 +53,9 @@ def check(layout: Layout, sent: CodeListing | None) -> Checked:
     )
 
 
-def outgoing_ports(layout: Layout, ranges: Mapping[str, tuple[int, int] | None] | None = None) -> list[str]:
-    """Return a sentence for each range of ports of the job from which a host takes those of outgoing connections.
-
-    ``ranges``: the range of each host that has one in common with the job; by default, that of Linux for all.
-    """
-    found: dict[tuple[str, tuple[int, int], tuple[int, int]], list[str]] = {}
-    for host in layout.hosts:
-        outgoing = OUTGOING if ranges is None else ranges.get(host.name)
-        ranges_of_job = {"ports": layout.ports} if layout.ports else {"tfctl_ports": host.ports}
-        if len(layout.hosts) > 1 and host == layout.head.host:
-            ranges_of_job["tfctl_ports"] = host.ports  # the guard of the job has one of these
-        for name, (first, last) in ranges_of_job.items():
-            if outgoing and first <= outgoing[1] and last >= outgoing[0]:
-                found.setdefault((name, (first, last), outgoing), []).append(host.name)
-    return [
-        f"{name}: {first}-{last} is in the range of outgoing connections of {abbreviated(hosts)} ({low}-{high}), which "
-        f"may take a port before a task does: choose ports below {low}"
-        for (name, (first, last), (low, high)), hosts in found.items()
-    ]
-
-
 def without_hosts(layout: Layout) -> list[str]:
     """Return sentences about what hosts say better: `start` asks them."""
-    return [*_unknown_stacks(layout), *outgoing_ports(layout)]
+    return [*_unknown_stacks(layout), *ports.outgoing(layout)]
 
 
 def _unknown_stacks(layout: Layout) -> list[str]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
 from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
-from tfctl.jobs import check
 from tfctl.jobs.code import CodeArchive
 from tfctl.jobs.other_hosts import OtherHosts, Outrun
 from tfctl.jobs.requirements import directories
@@ -24,6 +23,7 @@ from tfctl.model.gpus import RESTART, missing_gpus
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
 from tfctl.model.plan import plans
+from tfctl.model.ports import outgoing
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import as_error
@@ -102,7 +102,7 @@ def _start(
             raise Outrun(errors) if all(refusal.retry for _, refusal in refusals) else together(errors)
         _require_reached(layout, sessions, say)
         _require_shared(layout, sessions)
-        for remark in check.outgoing_ports(layout, {name: hello.outgoing for name, hello in sessions.hellos.items()}):
+        for remark in outgoing(layout, {name: hello.outgoing for name, hello in sessions.hellos.items()}):
             say(remark)
         if others:
             others.require_alone(job.run, job.attempt, patience)
