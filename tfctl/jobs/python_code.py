@@ -111,6 +111,7 @@ class _Reader:
         self._aliases: dict[str, str] = {}
         self._environs = {"environ", "environb"}
         self._assigned: dict[int, ast.expr] = {}
+        self._followed = set[str]()
         for node in self._nodes:
             self._note(node)
         for name, values in self._values.items():
@@ -194,28 +195,29 @@ class _Reader:
             for argument in arguments:
                 self._entries(argument, node.lineno)
 
-    def _entries(self, node: ast.expr, line: int = 0, seen: frozenset[str] = frozenset()) -> None:
+    def _entries(self, node: ast.expr, line: int = 0) -> None:
         """Note what a mapping, or a list of pairs, sets. ``line``: that of the call, if it is not the entry's own."""
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
                 if key is not None:
                     self._change(line or key.lineno, key, value)
                 else:
-                    self._entries(value, line, seen)
+                    self._entries(value, line)
         elif isinstance(node, ast.Call) and self._called(node.func) in ("dict", "copy"):
             self._keywords(node, line)
             for argument in node.args:
-                self._entries(argument, line, seen)
+                self._entries(argument, line)
         elif isinstance(node, ast.BinOp):
-            self._entries(node.left, line, seen)
-            self._entries(node.right, line, seen)
+            self._entries(node.left, line)
+            self._entries(node.right, line)
         elif isinstance(node, ast.List | ast.Tuple):
             for pair in node.elts:
                 if isinstance(pair, ast.Tuple | ast.List) and len(pair.elts) == 2:
                     self._change(line or pair.lineno, pair.elts[0], pair.elts[1])
-        elif isinstance(node, ast.Name) and node.id not in seen | self._environs:
+        elif isinstance(node, ast.Name) and node.id not in self._environs and node.id not in self._followed:
+            self._followed.add(node.id)
             for value in self._values.get(node.id, ()):
-                self._entries(value, 0, seen | {node.id})
+                self._entries(value)
             self._changes_of(node.id)
 
     def _changes_of(self, name: str) -> None:
