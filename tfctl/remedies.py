@@ -26,6 +26,37 @@ class Remedy:
         return Lines(*(line.replace("{host}", host) for line in lines_of(self.text)))
 
 
+#: Also for the errors of tfctl's own connections.
+IS_IT_UP = "check that the machine is up, that its address is correct, and that no firewall or VPN blocks it (ping)"
+START_SSHD = "start sshd there (systemctl start ssh), or correct ansible_host and ansible_port"
+GIVE_ADDRESS = "correct it, or give the address in the inventory: ansible_host=10.0.0.1"
+TOO_MANY = (
+    "its sshd may refuse connections for a while (MaxStartups, PerSourcePenalties), or a firewall rejects this "
+    "machine: see `journalctl -u ssh` on the host"
+)
+#: Of PAM and the login shell, which refuse a user whose key sshd accepts.
+LOGIN = (
+    Remedy(
+        r"unprivileged users are not permitted to log in|system is (booting up|going down)|/(run|etc|var/run)/nologin",
+        "/run/nologin exists on {host}: wait until it has booted or shut down. If the file stays, somebody has "
+        "created it: remove it, or log in as root",
+    ),
+    Remedy(
+        r"password (has )?expired|password change required|change your password|password is (expired|aged)"
+        r"|(administrator|root) enforced|authentication token is no longer valid",
+        "the password of the login user has expired: log in to {host} as this user and set another one, or let it not "
+        "expire (as root: chage -M -1 USER)",
+    ),
+    Remedy(
+        r"your account (has )?(expired|is locked)|account .* has expired",
+        "ask the owner of {host} to extend or unlock the account (as root: chage -E -1 USER)",
+    ),
+    Remedy(
+        r"account is (currently )?not available|login is disabled",
+        "the login user of {host} has a shell that ends at once: give it another one (usermod -s /bin/bash USER), or "
+        "correct ansible_user",
+    ),
+)
 #: Of ssh and its proxy command on this machine, and of sshd and the login on a host.
 SSH = (
     Remedy(
@@ -84,26 +115,7 @@ SSH = (
         r"host key verification failed|remote host identification has changed|no .* host key is known",
         "compare {host}'s key with its owner, then correct the known_hosts file that the inventory names",
     ),
-    Remedy(
-        r"unprivileged users are not permitted to log in|system is (booting up|going down)|/(run|etc|var/run)/nologin",
-        "/run/nologin exists on {host}: wait until it has booted or shut down. If the file stays, somebody has "
-        "created it: remove it, or log in as root",
-    ),
-    Remedy(
-        r"password (has )?expired|password change required|change your password|password is (expired|aged)"
-        r"|(administrator|root) enforced|authentication token is no longer valid",
-        "the password of the login user has expired: log in to {host} as this user and set another one, or let it not "
-        "expire (as root: chage -M -1 USER)",
-    ),
-    Remedy(
-        r"account (has )?(expired|is locked)|account .*(locked|expired)",
-        "ask the owner of {host} to extend or unlock the account (as root: chage -E -1 USER)",
-    ),
-    Remedy(
-        r"account is (currently )?not available|login is disabled",
-        "the login user of {host} has a shell that ends at once: give it another one (usermod -s /bin/bash USER), or "
-        "correct ansible_user",
-    ),
+    *LOGIN,
     Remedy(
         r"sshpass|ssh password instead of a key",
         "tfctl logs in with keys only: install one (ssh-copy-id), and remove ansible_password from the inventory",
@@ -147,24 +159,23 @@ SSH = (
     ),
     Remedy(
         r"kex_exchange_identification|exceeded maxstartups|not allowed at this time|ssh_dispatch_run_fatal",
-        "sshd of {host} closes new connections (MaxStartups, PerSourcePenalties), or a firewall rejects this machine: "
-        "see journalctl -u ssh there, and try again in some minutes",
+        TOO_MANY,
     ),
     Remedy(
         r"could not resolve hostname",
-        "correct the name, or give the address in the inventory: ansible_host=10.0.0.1",
+        GIVE_ADDRESS,
     ),
     Remedy(
         r"connect to .*connection refused",
-        "start sshd on {host} (systemctl start ssh), or correct ansible_host and ansible_port",
+        START_SSHD,
     ),
     Remedy(
         r"corrupted mac|message authentication code incorrect|bad packet length",
         "the network damages packets: look for a wrong MTU or a defective device between this machine and {host}",
     ),
+    Remedy(r"connect to .*(timed out|no route|unreachable)|no route to host|connection timed out", IS_IT_UP),
     Remedy(
-        r"connect to .*(timed out|no route|unreachable)|no route to host|banner exchange"
-        r"|connection (closed|reset|timed out)|failed to connect to the host|^ssh ended before"
+        r"banner exchange|connection (closed|reset)|failed to connect to the host|^ssh ended before"
         r"|server \S+ not responding|send disconnect: broken pipe",
         "check that {host} is up, and that its sshd listens at ansible_host and ansible_port",
     ),
@@ -209,7 +220,7 @@ SUDO = (
         Exit.PREFLIGHT,
     ),
     Remedy(
-        r"account validation failure|account or password is expired|pam account management error|pam authentication error",
+        r"account validation failure|account or password is expired|pam (account management|authentication) error",
         "the account or the password of the login user is locked or has expired: chage -l USER on {host} shows it",
         Exit.PREFLIGHT,
     ),
@@ -388,6 +399,12 @@ PROGRAMS = (
     *PACKAGES,
     Remedy(r"sudo: ", "let the login user of {host} use sudo", Exit.PREFLIGHT),
 )
+
+
+def login_refused(text: str) -> tuple[str, Remedy] | None:
+    """Return the line with which a host refuses a user whose key it accepts, and the remedy, or None."""
+    found = ((line.strip(), _first(LOGIN, line)) for line in text.splitlines())
+    return next(((line, remedy) for line, remedy in found if remedy), None)
 
 
 def remedy_for(text: str, more: Iterable[Remedy] = ()) -> Remedy | None:
