@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -20,24 +19,13 @@ from pathlib import Path
 
 import tfctl
 from tfctl.errors import BadFile, TfctlError
+from tfctl.provision.ansible_environment import FORKS, environment
 from tfctl.provision.events import Collector, Event, Message
 from tfctl.provision.results import PlayResult
 from tfctl.provision.role_variables import inventory_variables
 from tfctl.provision.run_folder import GRACE_S, RunFolder, run_folder
-from tfctl.remote import ansible_cfg, inventory
+from tfctl.remote import inventory
 
-#: Hosts that Ansible works on at the same time. Each needs a process of about 50 MB on this machine.
-FORKS = 50
-_SSH = (
-    "ControlMaster=auto",
-    "ControlPersist=60s",
-    # A prompt of ssh would be hidden by the progress on the terminal.
-    "BatchMode=yes",
-    "StrictHostKeyChecking=yes",
-    # Without these, a connection to a host that has crashed ends only after a quarter of an hour.
-    "ServerAliveInterval=10",
-    "ServerAliveCountMax=3",
-)
 _NO_HOSTS = ("inventory", "no hosts", "host pattern", "--limit")
 
 
@@ -116,7 +104,7 @@ def _run(play: Play, folder: RunFolder, output: int, handle: Callable[[Message],
         try:
             child = subprocess.Popen(
                 _command(play, folder),
-                env=_environment(play.collections, folder, writer, alive),
+                env=environment(play.collections, folder, writer, alive),
                 pass_fds=(writer, alive),
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -153,50 +141,6 @@ def _command(play: Play, folder: RunFolder) -> list[str]:
     words += ["--check"] if play.check else []
     words += ["--become-password-file", "-"] if play.become_password else []
     return words + (["--diff"] if play.diff else [])
-
-
-def _environment(collections: Path, folder: RunFolder, events: int, alive: int) -> dict[str, str]:
-    """Return the environment of Ansible. Its settings override those of the ansible.cfg that Ansible finds."""
-    return {
-        **os.environ,
-        "TFCTL_EVENTS_FD": str(events),
-        "TFCTL_ALIVE_FD": str(alive),
-        "TFCTL_RUN_FOLDER": str(folder.path),
-        "ANSIBLE_STDOUT_CALLBACK": "tfctl.cluster.events",
-        "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join([str(collections), *_own_collections()]),
-        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
-        "ANSIBLE_HOST_PATTERN_MISMATCH": "ignore",  # a group of hosts that a play makes for the next one may be empty
-        "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
-        "ANSIBLE_GATHERING": "explicit",
-        "ANSIBLE_HOST_KEY_CHECKING": "True",
-        "ANSIBLE_PIPELINING": "True",
-        "ANSIBLE_SSH_ARGS": shlex.join(word for option in _SSH for word in ("-o", option)),
-        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder.connections),
-        "ANSIBLE_BECOME_ASK_PASS": "False",  # there is no terminal
-        "ANSIBLE_TIMEOUT": "20",
-        "ANSIBLE_LOCAL_TEMP": str(folder.path / "local"),
-        **_remote_tmp(folder),
-        "ANSIBLE_INJECT_INVOCATION": "True",  # ansible-core 2.21 otherwise omits it from results: see causes_of
-        "ANSIBLE_NO_TARGET_SYSLOG": "True",  # arguments of modules contain whole files
-        "ANSIBLE_RETRY_FILES_ENABLED": "False",
-        "ANSIBLE_DEPRECATION_WARNINGS": "False",
-        "ANSIBLE_NOCOLOR": "1",
-    }
-
-
-def _own_collections() -> list[str]:
-    """Return the user's directories of collections, for the connection plugins and lookups of inventories."""
-    found = ansible_cfg.read().get("defaults", "collections_path", "ANSIBLE_COLLECTIONS_PATH")
-    default = ["~/.ansible/collections", "/usr/share/ansible/collections"]
-    return found.value.split(os.pathsep) if found else default
-
-
-def _remote_tmp(folder: RunFolder) -> dict[str, str]:
-    """Return the setting of Ansible's directory on the hosts. A user who has set another one keeps it."""
-    names = ("ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP")
-    settings = ansible_cfg.read()
-    set_by_user = any(settings.get("defaults", "remote_tmp", name) for name in names)
-    return {} if set_by_user else {"ANSIBLE_REMOTE_TEMP": folder.remote}
 
 
 @contextlib.contextmanager
