@@ -27,13 +27,13 @@ class TableFormat(StrEnum):
 
 
 InventoryOption = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--inventory",
         "-i",
         show_default=False,
-        help="Ansible inventory. Default: the job file's, TFCTL_INVENTORY, ANSIBLE_INVENTORY, ansible.cfg, or that of "
-        "the last start from this directory or a parent.",
+        help="Ansible inventory, or hosts separated by commas; may be repeated. Default: the job file's, "
+        "TFCTL_INVENTORY, ANSIBLE_INVENTORY, ansible.cfg, or that of the last start from this directory or a parent.",
     ),
 ]
 OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object.")]
@@ -62,7 +62,8 @@ InventoryArgument = Annotated[
     Path | None, typer.Argument(metavar="INVENTORY", show_default=False, help="An Ansible inventory. Required.")
 ]
 SameInventoryOption = Annotated[
-    Path | None, typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY.")
+    list[Path] | None,
+    typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY; may be repeated."),
 ]
 
 #: For commands that provision.
@@ -110,6 +111,22 @@ def named(argument: Path | None, option: Path | None, what: str) -> Path:
     found = argument or option
     if found is None:
         raise typer.BadParameter(f"no {what} specified", param_hint=what.replace(" ", "").upper())
+    return found
+
+
+def named_inventory(argument: Path | None, options: list[Path] | None) -> Path:
+    """Return the required inventory, or several. Raise as `named`, and BadFile for one that does not exist."""
+    from tfctl.remote import inventory, inventory_sources
+
+    given = [path for path in (argument, *(options or ())) if path is not None]
+    if argument and options and options != [argument]:
+        raise UsageError(
+            f"inventory given twice: {', '.join(map(str, given))}", "name one, or repeat -i to merge several"
+        )
+    if not given:
+        raise typer.BadParameter("no inventory specified", param_hint="INVENTORY")
+    found = inventory_sources.joined(given[:1] if argument else given)
+    inventory.require(found)
     return found
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from tfctl.errors import BadFile
 from tfctl.jobs.destination import is_destination, is_of_pull
 from tfctl.jobs.secrets import has_secret, has_secret_name
+from tfctl.remote import inventory_sources
 
 if TYPE_CHECKING:
     from tfctl.model.job import Layout
@@ -87,9 +88,9 @@ def select(
 ) -> CodeListing:
     """List the files to pack. ``include``: files that are packed even if git ignores them or they look like secrets.
 
-    ``env_file``, whose variables the tasks get anyway, counts as a secret. ``inventory``, which may be a directory, is
-    not packed, even if git tracks it, nor are group_vars and host_vars beside it. If the files have more than
-    ``limit_mb`` together, so that `archive` refuses them, they are not searched for secrets. Raise BadFile for a
+    ``env_file``, whose variables the tasks get anyway, counts as a secret. ``inventory``, which may be a directory, or
+    several, is not packed, even if git tracks it, nor are group_vars and host_vars beside it. If the files have more
+    than ``limit_mb`` together, so that `archive` refuses them, they are not searched for secrets. Raise BadFile for a
     directory that cannot be read, for an included file that does not exist, and if git cannot list the files of its
     work tree.
     """
@@ -98,8 +99,8 @@ def select(
             raise BadFile(f"code/include: {folder / name} is not a file", "correct the list: paths relative to `code`")
     try:
         found = set(names(folder, strict=True))
-        if inventory:
-            found -= _within(found, folder, [inventory, *(inventory.parent / name for name in _INVENTORY_FOLDERS)])
+        for each in inventory_sources.paths(inventory) if inventory else ():
+            found -= _within(found, folder, [each, *(each.parent / name for name in _INVENTORY_FOLDERS)])
         own = _within(found, folder, [env_file] if env_file else [])
         unsent = found.difference(include, _git_names(folder, "-cz") or ()) if found else set()
         left_out = {name for name in unsent if name in own or (_is_file(folder, name) and has_secret_name(name))}

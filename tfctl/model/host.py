@@ -66,14 +66,15 @@ class Host:
 
 @dataclass(frozen=True)
 class Inventory:
-    """``source`` is the inventory's absolute path. Hosts and group members are in inventory order; a group's members
-    include those of its child groups. ``unknown``: the variables tfctl_* that tfctl does not read, with the hosts that
-    have them."""
+    """``source`` is the inventory's absolute path, or several, separated by commas. Hosts and group members are in
+    inventory order; a group's members include those of its child groups. ``unknown``: the variables tfctl_* that tfctl
+    does not read, with the hosts that have them. ``warnings``: those of Ansible, in sentences."""
 
     source: str
     hosts: tuple[Host, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def stack_dirs(self) -> tuple[str, ...]:

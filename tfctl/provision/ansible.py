@@ -21,10 +21,11 @@ import tfctl
 from tfctl.errors import BadFile, TfctlError
 from tfctl.provision.ansible_environment import FORKS, environment
 from tfctl.provision.events import Collector, Event, Message
+from tfctl.provision.remedies import remedy_for
 from tfctl.provision.results import PlayResult
 from tfctl.provision.role_variables import inventory_variables
 from tfctl.provision.run_folder import GRACE_S, RunFolder, run_folder
-from tfctl.remote import inventory
+from tfctl.remote import inventory, inventory_faults, inventory_sources
 
 _NO_HOSTS = ("inventory", "no hosts", "host pattern", "--limit")
 
@@ -49,7 +50,7 @@ def data_dir() -> Path:
 
 @dataclass(frozen=True)
 class Play:
-    """A run of a playbook: its name in playbooks/, and what ansible-playbook is given.
+    """A run of a playbook: its name in playbooks/, and what ansible-playbook is given. ``inventory`` may be several.
 
     ``limit`` is a host pattern. ``variables`` override those of the inventory. ``become_password`` is for sudo.
     ``collections``: the directory in which Ansible finds the collection.
@@ -72,17 +73,16 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
     Raises BadFile for an inventory that cannot be read or has no such hosts, TfctlError if Ansible itself fails, and
     KeyboardInterrupt, once Ansible has ended, for Ctrl-C and SIGTERM.
     """
-    if not play.inventory.exists():
-        raise inventory.missing(play.inventory)
+    inventory.require(play.inventory)
     collector = Collector(inventory_variables(collection(play.collections) / "roles"))
     with _terminated_as_interrupted(), run_folder(play.become_password) as folder:
         with (folder.path / "output").open("w+", encoding="utf-8", errors="replace") as output:
             status = _run(play, folder, output.fileno(), lambda message: _report(collector, message, listen))
             output.seek(0)
-            reason = _reason(output.read(), status)
+            printed = output.read()
         folder.on_hosts = collector.worked or not collector.finished
     if not collector.finished:
-        raise _early_end(play, reason)
+        raise _early_end(play, printed, status)
     result = collector.result()
     if not result.hosts:
         raise BadFile(
@@ -134,7 +134,7 @@ def _command(play: Play, folder: RunFolder) -> list[str]:
     playbook = collection(play.collections) / "playbooks" / f"{play.playbook}.yml"
     # -P: a file ansible.py or yaml.py in the current directory is not imported.
     words = [sys.executable, "-P", "-m", "ansible", "playbook", str(playbook)]
-    words += ["--inventory", str(play.inventory.absolute())]
+    words += [word for source in inventory_sources.split(play.inventory) for word in ("--inventory", source)]
     words += ["--forks", str(FORKS), "--extra-vars", f"@{variables}"]
     words += ["--limit", play.limit] if play.limit else []
     words += ["--tags", ",".join(play.tags)] if play.tags else []
@@ -183,8 +183,12 @@ def _reason(output: str, status: int) -> str:
     return "\n".join(errors or lines[-1:]) or f"exit {status}"
 
 
-def _early_end(play: Play, reason: str) -> TfctlError:
+def _early_end(play: Play, output: str, status: int) -> TfctlError:
     """Return the error for a run without a summary."""
+    if inventory_faults.is_of_inventory(output):
+        return inventory_faults.refusal(play.inventory, inventory_sources.paths(play.inventory), output)
+    reason = _reason(output, status)
     if any(word in reason.lower() for word in _NO_HOSTS):
         return BadFile(f"{play.inventory}: {reason}", f"see: ansible-inventory -i {play.inventory} --graph")
-    return TfctlError(f"Ansible ended early: {reason}")
+    found = remedy_for(reason)
+    return TfctlError(f"Ansible ended early: {reason}", found.naming("this machine") if found else "")

@@ -11,7 +11,7 @@ from tfctl.errors import BadFile, ErrorObject, TfctlError, Unreachable, UsageErr
 from tfctl.model import stacks
 from tfctl.model.host import check_variables
 from tfctl.provision import ansible, control, python_tree
-from tfctl.provision.events import Event
+from tfctl.provision.events import Event, Warned
 from tfctl.provision.explanation import Explanation
 from tfctl.provision.parts import PARTS
 from tfctl.provision.results import PlayResult
@@ -67,7 +67,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     Raises BadFile for an unknown stack or a misspelt variable of the inventory, UsageError for an unknown tag, and
     whatever ansible.run raises.
     """
-    _check_variables(request.inventory)
+    _check_variables(request.inventory, listen)
     if request.stack not in (None, stacks.NONE) and request.stack not in stacks.load():
         stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
@@ -120,13 +120,17 @@ def explain(
     return found.explained
 
 
-def _check_variables(source: Path) -> None:
-    """Raise BadFile for a misspelt variable. What else tfctl cannot use, such as a template, Ansible may accept."""
+def _check_variables(source: Path, listen: Callable[[Event], None]) -> None:
+    """Report what Ansible warns of. Raises BadFile for a misspelt variable. What else tfctl cannot use, such as a
+    template, Ansible may accept."""
     try:
         found = inventory.load(source)
     except TfctlError:
         return
     check_variables(found)
+    for warning in found.warnings:
+        place, _, text = warning.partition(": ")
+        listen(Warned(place, text))
 
 
 def _variables(request: ProvisionRequest) -> Variables:

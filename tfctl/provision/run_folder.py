@@ -31,8 +31,8 @@ GRACE_S = 5.0
 LIMIT_S = 5.0
 #: The names of the folders begin with it.
 _PREFIX = "tfctl-ansible-"
-#: Directories in which sockets of ssh can be: their paths have at most 104 bytes, of which ssh appends 17 while it makes
-#: them and Ansible 11, and % and spaces in them have a meaning.
+#: Directories in which sockets of ssh can be. Their paths have at most 104 bytes, of which ssh appends 17 while it
+#: makes one, and Ansible 11. In them, % and spaces have a meaning.
 _FOR_SOCKETS = re.compile(r"[\w./+:@-]{1,76}", re.ASCII)
 #: A folder younger than this (s) may belong to a run that has just begun.
 _NEW_S = 60.0

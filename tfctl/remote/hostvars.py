@@ -23,8 +23,13 @@ _PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
 
-def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: AnsibleSettings) -> Host:
-    """Return the Host ``name``. As in Ansible, ansible.cfg and the environment give the defaults. Raises BadFile."""
+def host(
+    inventory: Path, name: str, variables: Mapping[str, Any], settings: AnsibleSettings, base: Path | None = None
+) -> Host:
+    """Return the Host ``name``. As in Ansible, ansible.cfg and the environment give the defaults. Raises BadFile.
+
+    ``base``: where relative paths of tfctl begin; None if the inventory has files in several directories.
+    """
     if not HOST.fullmatch(name):
         raise BadFile(
             f"{inventory}: no host can be called {name!r}", "give it another name, and its address as ansible_host"
@@ -49,7 +54,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Ans
         ports=known.port_range("tfctl_ports"),
         output_roots=known.paths("tfctl_output_roots"),
         gpus_expected=known.count("tfctl_gpus_expected"),
-        stack_dirs=known.local_paths("tfctl_stack_dirs", inventory if inventory.is_dir() else inventory.parent),
+        stack_dirs=known.local_paths("tfctl_stack_dirs", base),
     )
 
 
@@ -135,10 +140,18 @@ class _Variables:
                 raise self._bad(name, f"{path!r} is not an absolute path below /")
         return paths or DEFAULT_OUTPUT_ROOTS
 
-    def local_paths(self, name: str, base: Path) -> tuple[str, ...]:
-        """Return paths on this machine as absolute paths. ``base``: where relative ones begin."""
+    def local_paths(self, name: str, base: Path | None) -> tuple[str, ...]:
+        """Return paths on this machine as absolute paths. ``base``: where relative ones begin, or None."""
+        paths = self._list(name)
+        for path in paths if base is None else ():
+            if not path.startswith(("/", "~")):
+                raise self._bad(
+                    name,
+                    f"{path!r} is relative, and the inventories are in several directories",
+                    "write the whole path",
+                )
         try:
-            return local_paths(self._list(name), base)
+            return local_paths(paths, base or Path("/"))
         except RuntimeError as error:
             raise self._bad(name, str(error)) from None
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import VARIABLES, Inventory
-from tfctl.remote import ansible_cfg, hostvars, inventory_cache
+from tfctl.remote import ansible_cfg, hostvars, inventory_cache, inventory_faults, inventory_sources
 
 if TYPE_CHECKING:
     import subprocess
@@ -25,19 +26,27 @@ LIMIT_S = 120.0
 
 
 def load(path: Path) -> Inventory:
-    """Load the inventory at ``path``, a file or a directory in any format that Ansible reads.
+    """Load the inventory at ``path``, a file or a directory in any format that Ansible reads, or several
+    (`inventory_sources.joined`), which Ansible merges: where they set the same variable of a host, the last one wins.
 
     Raises BadFile if it is missing, cannot be read, has no hosts, or has connection settings that tfctl cannot use.
     """
-    path = Path(os.path.normpath(ansible_cfg.expanded(path).absolute()))
-    if not path.exists():
-        raise missing(path)
-    digest = inventory_cache.digest(path, _program)
+    sources = inventory_sources.split(path)
+    path = Path(",".join(sources))
+    require(path)
+    digest = inventory_cache.digest(sources, _program)
     found = inventory_cache.get(digest, str(path))
     if found is None:
         found = _read(path)
         inventory_cache.put(digest, found)
     return found
+
+
+def require(path: Path) -> None:
+    """Raise BadFile for an inventory that does not exist, or for the first of several."""
+    for each in inventory_sources.paths(path):
+        if not each.exists():
+            raise missing(each)
 
 
 def missing(path: Path) -> BadFile:
@@ -53,26 +62,27 @@ def for_missing(path: Path, otherwise: str) -> str:
 
 
 def default_path() -> Path | None:
-    """Return the inventory that Ansible would use: from ANSIBLE_INVENTORY, else from ansible.cfg, else None."""
+    """Return the inventory that Ansible would use, or several: from ANSIBLE_INVENTORY, else ansible.cfg, else None."""
     found = ansible_cfg.read().get("defaults", "inventory", "ANSIBLE_INVENTORY")
     if found is None:
         return None
-    if "," in found.value:
-        raise BadFile(f"{found.place} names several inventories", "name one with -i")
-    return found.path
+    return inventory_sources.of_paths(
+        replace(found, value=part).path for part in found.value.split(",") if part.strip()
+    )
 
 
 def _read(path: Path) -> Inventory:
-    listing = _listing(path)
+    listing, warnings = _listing(path)
     variables = listing.get("_meta", {}).get("hostvars", {})
     order = _group_order(listing)
     names = list(dict.fromkeys(name for group in order for name in listing.get(group, {}).get("hosts", [])))
     if not names:
         raise BadFile(f"{path}: no hosts in it", "an inventory has one host a line: node1 ansible_host=10.0.0.1")
     settings = ansible_cfg.read()
-    hosts = tuple(hostvars.host(path, name, variables.get(name, {}), settings) for name in names)
+    base = inventory_sources.base(path)
+    hosts = tuple(hostvars.host(path, name, variables.get(name, {}), settings, base) for name in names)
     groups = {group: _members(listing, group, names) for group in order}
-    return Inventory(str(path), hosts, {**groups, "all": tuple(names)}, _unknown(variables))
+    return Inventory(str(path), hosts, {**groups, "all": tuple(names)}, _unknown(variables), warnings)
 
 
 def _unknown(variables: dict[str, dict[str, Any]]) -> dict[str, tuple[str, ...]]:
@@ -116,21 +126,22 @@ def _program() -> str:
     return found
 
 
-def _listing(path: Path) -> dict[str, Any]:
+def _listing(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what ansible-inventory prints, and its warnings."""
+    files = inventory_sources.paths(path)
+    if broken := inventory_faults.broken_program(files):
+        raise broken
     done = _run(path)
     # Ansible skips unreadable files of a directory with a mere warning: half a cluster could be missing.
-    unread = re.search(r"Unable to parse (.+?) as an inventory source", done.stderr)
-    if done.returncode != 0 or unread:
-        raise BadFile(
-            _cause(Path(unread[1]) if unread else path, done.stderr), f"run `ansible-inventory --list -i {path}`"
-        )
+    if done.returncode != 0 or "Unable to parse" in done.stderr:
+        raise inventory_faults.refusal(path, files, done.stderr)
     try:
         listing = json.loads(done.stdout)
     except ValueError:
         raise BadFile(
             f"{path}: `ansible-inventory --list` printed no JSON", "is ansible-core completely installed?"
         ) from None
-    return listing if isinstance(listing, dict) else {}
+    return listing if isinstance(listing, dict) else {}, inventory_faults.warnings(path, done.stderr)
 
 
 def _run(path: Path) -> subprocess.CompletedProcess[str]:
@@ -142,13 +153,17 @@ def _run(path: Path) -> subprocess.CompletedProcess[str]:
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_FORCE_COLOR": "0",
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
+        "ANSIBLE_VERBOSITY": "0",
+        "ANSIBLE_ASK_VAULT_PASS": "False",  # there is no terminal
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
         "ANSIBLE_INVENTORY_UNPARSED_FAILED": "true",
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    # --playbook-dir: otherwise group_vars/ of the current directory would count too.
-    base = path if path.is_dir() else path.parent
-    command = [_program(), "--list", "-i", str(path), "--playbook-dir", str(base)]
+    # --playbook-dir: otherwise group_vars/ of the current directory would count too. Those of the directory that is
+    # named override others, so it has none if there are several inventories.
+    base = inventory_sources.base(path) or Path(__file__).parent
+    sources = [word for source in inventory_sources.split(path) for word in ("-i", source)]
+    command = [_program(), "--list", *sources, "--playbook-dir", str(base)]
     try:
         # A new session has no terminal, so nothing can prompt for a password unseen.
         return subprocess.run(
@@ -164,21 +179,4 @@ def _run(path: Path) -> subprocess.CompletedProcess[str]:
         )
     except subprocess.TimeoutExpired:
         what = f"{path}: ansible-inventory ran longer than {LIMIT_S:.0f} s and was killed"
-        raise BadFile(what, f"see what it waits for: ansible-inventory --list -i {path}") from None
-
-
-def _cause(path: Path, stderr: str) -> str:
-    """Return the cause that Ansible gives for ``path``, in one line, preferring the plugin meant for such a file."""
-    plugin = "yaml" if path.suffix in (".yml", ".yaml", ".json") else "script" if os.access(path, os.X_OK) else "ini"
-    causes = re.findall(rf"Failed to parse inventory with '{plugin}' plugin: (.+)", stderr)
-    places = re.findall(rf"Origin: ({re.escape(str(path))}\S*)", stderr)
-    own = re.search(r"Standard error from inventory script:\n(.+)", stderr) if plugin == "script" else None
-    message = f" ({own[1]})" if own else ""
-    return f"{max(places, key=len, default=path)}: {causes[0] if causes else _last_error(stderr)}{message}"
-
-
-def _last_error(stderr: str) -> str:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR!"))]
-    line = (errors or lines or ["Ansible gave no reason"])[-1]
-    return re.sub(r"^(\[ERROR\]:|ERROR!|\[WARNING\]:)\s*", "", line)
+        raise BadFile(what, f"see what it waits for: ansible-inventory --list {shlex.join(sources)}") from None
