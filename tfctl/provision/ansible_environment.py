@@ -28,6 +28,18 @@ _SSH = (
     "ServerAliveCountMax=3",
 )
 _CONTROL = re.compile(r"(-o)?\s*Control(Path|Master|Persist)\b", re.IGNORECASE)
+#: The program that Ansible runs as ssh. Of the keys in the agent, only the one that the inventory names is offered to a
+#: host, as by tfctl's own connections: after a few others, sshd disconnects. A name is not enough: see `login_options`.
+_SSH_PROGRAM = """#!/bin/sh
+for word do
+    case $word in IdentityFile=\\"*)
+        key=${word#IdentityFile=\\"}; key=${key%\\"}
+        if [ -e "$key" ] || [ -e "$key.pub" ]; then set -- -o IdentitiesOnly=yes "$@"; fi
+        break
+    esac
+done
+exec {program} "$@"
+"""
 #: Of the run: which tasks run, in which order, as whom, and what their results contain.
 _RUN = {
     "ANSIBLE_STRATEGY": "ansible.builtin.linear",
@@ -89,6 +101,7 @@ def environment(collections: Path, folder: RunFolder, events: int, alive: int) -
         "TFCTL_RUN_FOLDER": str(folder.path),
         "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join([str(collections), *_own_collections()]),
         "ANSIBLE_SSH_ARGS": _ssh_args(),
+        "ANSIBLE_SSH_EXECUTABLE": _ssh_program(folder),
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder.connections),
         "ANSIBLE_SSH_CONTROL_PATH": "",
         "ANSIBLE_LOCAL_TEMP": str(folder.path / "local"),
@@ -109,6 +122,17 @@ def _ssh_args() -> str:
     pairs = zip(words, [*words[1:], ""], strict=False)
     kept = [word for word, after in pairs if not _CONTROL.match(word) and not (word == "-o" and _CONTROL.match(after))]
     return f"{fixed} {shlex.join(kept)}".strip()
+
+
+def _ssh_program(folder: RunFolder) -> str:
+    """Write the program that Ansible runs as ssh, and return its path. It runs the user's own."""
+    own = ansible_cfg.read().get("ssh_connection", "ssh_executable", "ANSIBLE_SSH_EXECUTABLE")
+    name = own.value if own else "ssh"
+    program = folder.path / "ssh-program"
+    program.write_text(_SSH_PROGRAM.replace("{program}", shlex.quote(name)), encoding="utf-8")
+    program.chmod(0o700)
+    # Nothing can be executed in a directory that is mounted noexec.
+    return str(program) if os.access(program, os.X_OK) else name
 
 
 def _own_collections() -> list[str]:
