@@ -365,6 +365,14 @@ def test_a_user_who_may_not_log_in_is_not_told_to_install_a_key(sshd: Sshd, said
 
 
 @both
+def test_a_host_with_a_password_in_the_inventory_is_refused(sshd: Sshd) -> None:
+    with pytest.raises(BadFile, match=r"^node1: the inventory has a password \(ansible_password\)") as caught:
+        connect(sshd.host(password=True))
+    assert "remove the password from the inventory" in caught.value.remedy
+    assert not sshd.connections
+
+
+@both
 def test_a_missing_key_file_is_named(sshd: Sshd) -> None:
     assert "the key file /no/such/key does not exist" in refusal(sshd.host(key="/no/such/key")).message
 

@@ -175,13 +175,6 @@ def test_an_option_that_ssh_does_not_know_is_reported(sshd: Sshd) -> None:
         connect(sshd.host("node1", "-o", "nonsense=1"))
 
 
-def test_a_host_with_a_password_in_the_inventory_is_refused(sshd: Sshd) -> None:
-    with pytest.raises(BadFile, match=r"^node1: the inventory has a password \(ansible_password\)") as caught:
-        connect(sshd.host(password=True))
-    assert "remove the password from the inventory" in caught.value.remedy
-    assert not sshd.connections
-
-
 def test_a_missing_ssh_program_is_reported(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Exception, match="ssh is not installed"):

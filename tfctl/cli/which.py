@@ -283,10 +283,13 @@ def lay_out(
     Raise UsageError (2), BadFile (3).
     """
     from tfctl.model import layout, load, variables
+    from tfctl.model.host import check_logins
 
     outside = variables.external(env or (), os.environ)
     job = job or load.load(file)
-    return layout.lay_out(job, find_inventory(option, file, job.inventory), str(file), outside=outside)
+    found = layout.lay_out(job, find_inventory(option, file, job.inventory), str(file), outside=outside)
+    check_logins(found.hosts)
+    return found
 
 
 def find_job(

@@ -119,6 +119,17 @@ def check_variables(inventory: Inventory) -> None:
             )
 
 
+def check_logins(hosts: Iterable[Host]) -> None:
+    """Raise BadFile for a host whose inventory has a password, which neither tfctl nor provisioning uses."""
+    for host in hosts:
+        if host.ssh.password:
+            raise BadFile(
+                f"{host.name}: the inventory has a password (ansible_password), and tfctl logs in with keys only",
+                "install a key (ssh-copy-id), and remove the password from the inventory; that of sudo may stay "
+                "(ansible_become_password)",
+            )
+
+
 def local_paths(paths: Iterable[str], base: Path) -> tuple[str, ...]:
     """Return absolute paths for those in an inventory, on this machine. ``base``: the inventory's directory."""
     return tuple(os.path.normpath(base / Path(path.strip()).expanduser()) for path in paths if path.strip())

@@ -9,6 +9,7 @@ from pathlib import Path
 from tfctl.provision import ansible
 from tfctl.provision.events import Event
 from tfctl.provision.results import PlayResult
+from tfctl.provision.run import check_inventory
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class ResetRequest:
 def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
     """Reset the hosts. A host that runs a job is left alone; like any failure of a host, this is part of the result.
 
-    Raises whatever ansible.run raises.
+    Raises what `check_inventory` and ansible.run raise.
     """
+    check_inventory(request.inventory, request.limit, listen)
     variables = {"tfctl_reset_driver": request.driver}
     play = ansible.Play(
         "reset",

@@ -9,7 +9,8 @@ from typing import TypedDict
 
 from tfctl.errors import BadFile, ErrorObject, TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
-from tfctl.model.host import check_variables
+from tfctl.model.host import Host, Inventory, check_logins, check_variables
+from tfctl.model.pattern import select
 from tfctl.provision import ansible, control, python_tree
 from tfctl.provision.events import Event, Warned
 from tfctl.provision.explanation import Explanation
@@ -67,7 +68,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     Raises BadFile for an unknown stack or a misspelt variable of the inventory, UsageError for an unknown tag, and
     whatever ansible.run raises.
     """
-    _check_variables(request.inventory, listen)
+    check_inventory(request.inventory, request.limit, listen)
     if request.stack not in (None, stacks.NONE) and request.stack not in stacks.load():
         stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
@@ -109,6 +110,7 @@ def explain(
     Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
     inspected, and whatever ansible.run raises.
     """
+    check_inventory(source, host, lambda _: None)
     given: Variables = {"tfctl_more_trees": _packed(python_trees)}
     play = ansible.Play("explain", source, host, variables=given, become_password=become_password)
     (found, *more) = ansible.run(play, lambda _: None).hosts
@@ -120,17 +122,26 @@ def explain(
     return found.explained
 
 
-def _check_variables(source: Path, listen: Callable[[Event], None]) -> None:
-    """Report what Ansible warns of. Raises BadFile for a misspelt variable. What else tfctl cannot use, such as a
-    template, Ansible may accept."""
+def check_inventory(source: Path, limit: str | None, listen: Callable[[Event], None]) -> None:
+    """Report what Ansible warns of. Raises BadFile for a misspelt variable, and for a password of ssh. What else tfctl
+    cannot use, such as a template, Ansible may accept."""
     try:
         found = inventory.load(source)
     except TfctlError:
         return
     check_variables(found)
+    check_logins(_limited(found, limit))
     for warning in found.warnings:
         place, _, text = warning.partition(": ")
         listen(Warned(place, text))
+
+
+def _limited(found: Inventory, limit: str | None) -> Sequence[Host]:
+    """Return the hosts that match, or none if only Ansible understands the pattern."""
+    try:
+        return select(found, limit) if limit else found.hosts
+    except TfctlError:
+        return ()
 
 
 def _variables(request: ProvisionRequest) -> Variables:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol
 
 from tfctl.errors import UsageError
-from tfctl.model.host import TRANSPORTS, Host
+from tfctl.model.host import TRANSPORTS, Host, check_logins
 from tfctl.remote.channel import Channel, Spare
 
 #: Seconds between keepalives, which stop middleboxes from dropping the connection and reveal a dead peer.
@@ -76,9 +76,10 @@ class Connection(Protocol):
 def connect(host: Host) -> Connection:
     """Connect to ``host``, verify its key and log in without a password, within its ConnectTimeout or else 10 s.
 
-    Raises Unreachable, which names the host and a remedy; BadFile for ssh arguments or an ssh_config that ssh rejects;
-    and UsageError for an unknown transport.
+    Raises Unreachable, which names the host and a remedy; BadFile for ssh arguments or an ssh_config that ssh rejects,
+    and for a host whose inventory has a password; and UsageError for an unknown transport.
     """
+    check_logins([host])
     if transport_of(host) == "openssh":
         from tfctl.remote import openssh_connection
 
