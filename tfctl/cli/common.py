@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tfctl.errors import TfctlError, UsageError
-from tfctl.wording import shown, with_remedy
+from tfctl.wording import listed, shown, with_remedy
 
 
 class OutputFormat(StrEnum):
@@ -115,19 +115,15 @@ def named(argument: Path | None, option: Path | None, what: str) -> Path:
 
 
 def named_inventory(argument: Path | None, options: list[Path] | None) -> Path:
-    """Return the required inventory, or several. Raise as `named`, and BadFile for one that does not exist."""
-    from tfctl.remote import inventory, inventory_sources
+    """Return the required inventory, or several. Raise as `named`."""
+    from tfctl.remote import inventory_sources
 
-    given = [path for path in (argument, *(options or ())) if path is not None]
     if argument and options and options != [argument]:
-        raise UsageError(
-            f"inventory given twice: {', '.join(map(str, given))}", "name one, or repeat -i to merge several"
-        )
-    if not given:
+        given = listed([str(path) for path in (argument, *options)])
+        raise UsageError(f"inventory given twice: {given}", "name one, or repeat -i to merge several")
+    if not (argument or options):
         raise typer.BadParameter("no inventory specified", param_hint="INVENTORY")
-    found = inventory_sources.joined(given[:1] if argument else given)
-    inventory.require(found)
-    return found
+    return inventory_sources.joined([argument] if argument else options or [])
 
 
 def wants_json(output: OutputFormat, follow: bool) -> bool:
