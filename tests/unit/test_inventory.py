@@ -410,6 +410,66 @@ def test_host_variables_are_accepted_in_each_form_and_cached(work: Path) -> None
     assert done.stdout.strip() == "[]"
 
 
+TEMPLATES = """\
+all:
+  vars:
+    domain: example.org
+    ansible_host: "{{ inventory_hostname }}.{{ domain }}"
+    ansible_user: "{{ login | default('ops') }}"
+    tfctl_output_roots: ["/mnt/{{ domain }}", /srv]
+    tfctl_ports: "{% if domain %}3000{% endif %}-3009"
+    secret: "{{ lookup('ansible.builtin.pipe', 'touch evaluated') }}"
+  hosts:
+    a: {}
+    b: {login: root, tfctl_address: 10.0.0.2}
+"""
+
+
+def test_templates_of_variables_that_tfctl_reads_are_evaluated_by_ansible(work: Path) -> None:
+    (work / "hosts.yml").write_text(TEMPLATES)
+    a, b = load(work / "hosts.yml").hosts
+    assert (a.ssh.host, a.ssh.user, a.address, a.ports) == ("a.example.org", "ops", "a.example.org", (3000, 3009))
+    assert (b.ssh.host, b.ssh.user, b.address) == ("b.example.org", "root", "10.0.0.2")
+    assert a.output_roots == ("/mnt/example.org", "/srv")
+    assert not (work / "evaluated").exists(), "other variables are not evaluated"
+
+
+def test_template_that_cannot_be_evaluated_is_named(work: Path) -> None:
+    (work / "hosts.ini").write_text("a ansible_host='{{ ansible_facts.fqdn }}'\n")
+    error = refusal(work / "hosts.ini")
+    assert "ansible_host: Ansible cannot compute the value: " in error.message
+    assert "fqdn" in error.message
+    assert "define in the inventory" in error.remedy
+
+
+#: The user "ops", encrypted with the password "pw".
+USER = """\
+all:
+  hosts:
+    a:
+      ansible_user: !vault |
+{user}
+      ansible_become_password: !vault |
+{user}
+"""
+
+
+def test_encrypted_variable_that_tfctl_reads_is_decrypted_and_not_stored(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "pw").write_text("pw\n")
+    words = ["encrypt_string", "--vault-password-file", "pw", "ops-of-the-vault"]
+    program = Path(sys.executable).parent / "ansible-vault"
+    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=60, check=True)
+    (work / "hosts.yml").write_text(USER.format(user=done.stdout.partition("\n")[2].rstrip()))
+    error = refusal(work / "hosts.yml")
+    assert "there is no password for it" in error.message
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", "pw")
+    assert load(work / "hosts.yml").hosts[0].ssh.user == "ops-of-the-vault"
+    stored = (work.parent / "cache").rglob("*")
+    assert not any("ops-of-the-vault" in file.read_text() for file in stored if file.is_file())
+
+
 def test_refusal_names_the_inventory_and_the_host(work: Path) -> None:
     (work / "hosts.yml").write_text("all: {hosts: {a: {tfctl_stack: !unsafe tf2, tfctl_address: !unsafe '{{ x'}}}\n")
     assert refusal(work / "hosts.yml").message == f"{work}/hosts.yml: host a: tfctl_address: '{{{{ x' is a template"

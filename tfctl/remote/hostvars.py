@@ -16,11 +16,18 @@ from tfctl.node.names import ADDRESS, HOST
 from tfctl.remote.ansible_cfg import AnsibleSettings, Setting
 
 #: A template of Jinja, or its beginning.
-_TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
+TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _OVER_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh")
 _PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
+
+#: The variables that are read here, except passwords, of which only their existence matters.
+READ = (
+    "ansible_connection", "ansible_host", "ansible_ssh_host", "ansible_port", "ansible_ssh_port", "ansible_user",
+    "ansible_ssh_user", "ansible_ssh_private_key_file", "ansible_private_key_file", *_SSH_ARGS, "tfctl_address",
+    "tfctl_gpus_expected", "tfctl_output_roots", "tfctl_ports", "tfctl_ssh", "tfctl_stack", "tfctl_stack_dirs",
+)  # fmt: skip
 
 
 def host(
@@ -188,15 +195,15 @@ class _Variables:
             raise self._bad(
                 name,
                 "is encrypted",
-                "tfctl cannot decrypt it: write the value itself, and use the vault only for secrets",
+                "write the value itself, or give the vault's password (ANSIBLE_VAULT_PASSWORD_FILE)",
             )
         if isinstance(value, dict | list):
             raise self._bad(name, "is not one value")
         text = str(value)
         # The rest of the value may hold a password, as in a proxy command.
-        if template := _TEMPLATE.search(text):
+        if template := TEMPLATE.search(text):
             raise self._bad(
-                name, f"{template[0]!r} is a template", "tfctl does not evaluate templates: write the value itself"
+                name, f"{template[0]!r} is a template", "Ansible has not evaluated it (!unsafe): write the value itself"
             )
         if control := _CONTROL.search(text):
             raise self._bad(name, f"control character {control[0]!a} at position {control.start()}")
