@@ -55,8 +55,8 @@ def page() -> str:
         table(["variable", "type", "default", "meaning"], rows),
         "To connect, tfctl also reads Ansible's variables for ssh and sudo, such as `ansible_host`, `ansible_port`, "
         "`ansible_user`, `ansible_ssh_private_key_file`, `ansible_ssh_common_args` and `ansible_become_password`. "
-        "These and the variables above may be templates or encrypted with ansible-vault. A template can use other variables "
-        "of the inventory and lookups, but no facts, because tfctl evaluates it before it connects.",
+        "These and the variables above may be templates or encrypted with ansible-vault. A template can use other "
+        "variables of the inventory and lookups, but no facts, because tfctl evaluates it before it connects.",
     )
 
 
