@@ -13,6 +13,8 @@ import pytest
 
 from tfctl.errors import BadFile, Exit
 from tfctl.model.host import Host, Inventory, Ssh
+from tfctl.provision.events import Event, Warned
+from tfctl.provision.run import check_inventory
 from tfctl.remote import hostvars
 from tfctl.remote.ansible_cfg import AnsibleSettings
 from tfctl.remote.inventory import default_path, load
@@ -255,6 +257,13 @@ def test_warnings_of_ansible_are_kept(work: Path, text: str, warning: str) -> No
         (found,) = load(path).warnings
         assert found.startswith(f"{path}: {warning}")
         assert "class" not in found
+
+
+def test_provisioning_reports_the_warnings_of_ansible(work: Path) -> None:
+    (work / "hosts.yml").write_text("gpu:\n  hosts: {a: {}}\n  stacks: [x]\n")
+    events: list[Event] = []
+    check_inventory(work / "hosts.yml", None, events.append)
+    assert events == [Warned(str(work / "hosts.yml"), "Skipping key (stacks) in group (gpu) as it is not a mapping")]
 
 
 def test_variable_that_ansible_skips_is_refused(work: Path) -> None:
