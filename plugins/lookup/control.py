@@ -8,13 +8,14 @@ short_description: Return values of the control machine
 description:
   - C(tools) is the path of the lock file of uv, which installs wheels on hosts.
   - C(wheels) and C(builds) are the directories in the user's cache for downloaded wheels and for builds.
+  - C(root) is whether root runs Ansible.
 options:
   _terms:
     description: The names of the values.
     type: list
     elements: str
     required: true
-    choices: [tools, wheels, builds]
+    choices: [tools, wheels, builds, root]
 """
 
 EXAMPLES = """
@@ -27,7 +28,7 @@ RETURN = """
 _raw:
   description: The values, in the order of their names.
   type: list
-  elements: str
+  elements: raw
 """
 
 from ansible.errors import AnsibleError

@@ -26,7 +26,12 @@ class Variable(NamedTuple):
 
 #: The variables that no option of a role has.
 _OTHERS = {
-    "tfctl_address": Variable("str", "`ansible_host`", "The address at which the other hosts reach this host."),
+    "tfctl_address": Variable(
+        "str",
+        "`ansible_host`",
+        "The address at which the other hosts reach this host. That of a host with `ansible_connection=local` is by "
+        "default the address from which it reaches the others ([one workstation](../howto/workstation.md)).",
+    ),
     "tfctl_ssh": Variable(
         "str",
         code(TRANSPORTS[0]),
@@ -57,6 +62,7 @@ def page() -> str:
         "`ansible_user`, `ansible_ssh_private_key_file`, `ansible_ssh_common_args` and `ansible_become_password`. "
         "These and the variables above may be templates or encrypted with ansible-vault. A template can use other "
         "variables of the inventory and lookups, but no facts, because tfctl evaluates it before it connects.",
+        "`ansible_connection` is `ssh`, the default, or `local` for the machine on which you run tfctl.",
     )
 
 

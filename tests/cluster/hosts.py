@@ -116,6 +116,16 @@ class Hosts:
         path.write_text(re.sub(rf"^({name} .*)$", rf"\1{more}", self.inventory.read_text(), flags=re.MULTILINE))
         return path
 
+    def local(self, name: str) -> tuple[Path, Path]:
+        """Write an inventory in which this host is the machine that tfctl runs on. Return it, and the directory of its
+        `sudo`, for PATH: tfctl must not run as root."""
+        path = self.folder / f"local-{name}.ini"
+        made = rf"{name} ansible_connection=local \1"
+        text = self.inventory.read_text()
+        path.write_text(re.sub(rf"^{name} .*(tfctl_address=\S+) .*$", made, text, flags=re.MULTILINE))
+        self.refuse(name, (self._servers[name].bin / "sudo").read_text())
+        return path, self._servers[name].bin
+
     def without(self, name: str) -> Path:
         """Write an inventory that lacks this host."""
         path = self.folder / f"without-{name}.ini"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from loopback import Relay, Sshd, forget_files, serving_loop
 
-from tfctl.model.host import TRANSPORTS
+from tfctl.model.host import LOCAL, TRANSPORTS, Host, Ssh
 from tfctl.remote import ssh_config
 
 # Whoever runs the tests in the background of a shell passes on that SIGINT is ignored; a test sends it to a child.
@@ -76,6 +76,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     forget_files()
     return folder
+
+
+@pytest.fixture(params=[*TRANSPORTS, LOCAL])
+def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sshd: Sshd) -> Host:
+    """Run the test once with each transport: with the server as a host, and with this machine."""
+    if request.param == LOCAL:
+        return Host("node1", Ssh("node1", transport=LOCAL))
+    monkeypatch.setenv("TFCTL_SSH", str(request.param))
+    return sshd.host()
 
 
 @pytest.fixture(params=TRANSPORTS)

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,31 +15,37 @@ from hypothesis import strategies as st
 from loopback import Relay, Sshd, finish, run
 
 from tfctl.errors import TfctlError, Unreachable
+from tfctl.model.host import Host
 from tfctl.node.wire import LINE_LIMIT
 from tfctl.remote.channel import STDERR_KEPT, Channel
 from tfctl.remote.transport import connect
 
-pytestmark = pytest.mark.usefixtures("transport")
-
+#: Run the test once with each transport over ssh.
+overssh = pytest.mark.usefixtures("transport")
 WAIT = 20.0
 """Limit in seconds, which no passing test reaches."""
 
 
-def test_a_command_returns_its_output_and_its_exit_status(sshd: Sshd) -> None:
-    with connect(sshd.host()) as connection:
+def test_a_command_returns_its_output_and_its_exit_status(machine: Host) -> None:
+    with connect(machine) as connection:
         done = run(connection, ["sh", "-c", "cat; echo oops >&2; exit 3"], b"in\0put")
         assert done == (3, b"in\0put", "oops\n")
         assert run(connection, ["true"]) == (0, b"", "")
         assert run(connection, ["sh", "-c", "kill -9 $$"]).status == -1
+
+
+@overssh
+def test_a_command_without_an_exit_status_is_like_one_that_a_signal_has_killed(sshd: Sshd) -> None:
+    with connect(sshd.host()) as connection:
         assert run(connection, ["vanish"]) == (-1, b"", "")
 
 
-def test_arguments_arrive_unchanged(sshd: Sshd) -> None:
+def test_arguments_arrive_unchanged(machine: Host) -> None:
     words = st.lists(
         st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=40
     )
 
-    with connect(sshd.host()) as connection:
+    with connect(machine) as connection:
 
         @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
         @given(words)
@@ -49,15 +56,15 @@ def test_arguments_arrive_unchanged(sshd: Sshd) -> None:
         check()
 
 
-def test_a_missing_command_ends_with_status_127(sshd: Sshd) -> None:
-    with connect(sshd.host()) as connection:
+def test_a_missing_command_ends_with_status_127(machine: Host) -> None:
+    with connect(machine) as connection:
         done = run(connection, ["no-such-command"], b"x" * 200_000)
         assert done.status == 127
         assert "no-such-command" in done.stderr
 
 
-def test_wait_raises_a_timeout_while_the_command_runs(sshd: Sshd) -> None:
-    with connect(sshd.host()) as connection:
+def test_wait_raises_a_timeout_while_the_command_runs(machine: Host) -> None:
+    with connect(machine) as connection:
         with (
             pytest.raises(TimeoutError, match=r"^node1: `sleep 60` still runs"),
             connection.exec(["sleep", "60"]) as long,
@@ -66,8 +73,8 @@ def test_wait_raises_a_timeout_while_the_command_runs(sshd: Sshd) -> None:
         assert run(connection, ["echo", "on"]).stdout == b"on\n"
 
 
-def test_input_and_output_alternate_line_by_line(sshd: Sshd) -> None:
-    with connect(sshd.host()) as connection, connection.exec(["cat"]) as channel:
+def test_input_and_output_alternate_line_by_line(machine: Host) -> None:
+    with connect(machine) as connection, connection.exec(["cat"]) as channel:
         for number in range(3):
             channel.send(b"line %d\n" % number)
             assert channel.readline(WAIT) == b"line %d\n" % number
@@ -78,9 +85,9 @@ def test_input_and_output_alternate_line_by_line(sshd: Sshd) -> None:
         assert channel.wait(WAIT) == 0
 
 
-def test_lines_that_have_arrived_are_read_together(sshd: Sshd) -> None:
+def test_lines_that_have_arrived_are_read_together(machine: Host) -> None:
     script = r"printf 'one\ntwo\r\n\nhal'; read go; printf 'f\nrest'"
-    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+    with connect(machine) as connection, connection.exec(["sh", "-c", script]) as channel:
         assert channel.readlines(WAIT) == [b"one\n", b"two\r\n", b"\n"]
         with pytest.raises(TimeoutError):
             channel.readlines(0.3)
@@ -90,9 +97,9 @@ def test_lines_that_have_arrived_are_read_together(sshd: Sshd) -> None:
         assert channel.readlines(WAIT) == []
 
 
-def test_reading_continues_without_loss_after_a_timeout(sshd: Sshd) -> None:
+def test_reading_continues_without_loss_after_a_timeout(machine: Host) -> None:
     script = "printf half; read go; echo ' and half'"
-    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+    with connect(machine) as connection, connection.exec(["sh", "-c", script]) as channel:
         with pytest.raises(TimeoutError, match=r"has sent nothing for 0\.3 s"):
             channel.readline(0.3)
         with pytest.raises(TimeoutError, match="still runs"):
@@ -101,10 +108,10 @@ def test_reading_continues_without_loss_after_a_timeout(sshd: Sshd) -> None:
         assert channel.readline(WAIT) == b"half and half\n"
 
 
-def test_the_time_in_which_this_process_does_not_run_is_no_silence_of_the_host(sshd: Sshd) -> None:
+def test_the_time_in_which_this_process_does_not_run_is_no_silence_of_the_host(machine: Host) -> None:
     """A function that is called by PyDLL keeps the lock of the interpreter: no thread runs while it sleeps."""
     script = "sleep 1.5; echo here; exec sleep 60"
-    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+    with connect(machine) as connection, connection.exec(["sh", "-c", script]) as channel:
         found: list[bytes | TimeoutError] = []
 
         def read() -> None:
@@ -121,11 +128,11 @@ def test_the_time_in_which_this_process_does_not_run_is_no_silence_of_the_host(s
         assert found == [b"here\n"]
 
 
-def test_raw_bytes_are_read_between_lines(sshd: Sshd) -> None:
+def test_raw_bytes_are_read_between_lines(machine: Host, tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
-    (sshd.folder / "data").write_bytes(data)
-    script = f"echo before; cat {sshd.folder}/data; echo after"
-    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+    (tmp_path / "data").write_bytes(data)
+    script = f"echo before; cat {tmp_path}/data; echo after"
+    with connect(machine) as connection, connection.exec(["sh", "-c", script]) as channel:
         assert channel.readline(WAIT) == b"before\n"
         found = b""
         while len(found) < len(data):
@@ -135,19 +142,19 @@ def test_raw_bytes_are_read_between_lines(sshd: Sshd) -> None:
         assert channel.read(10, WAIT) == b""
 
 
-def test_a_line_longer_than_the_limit_is_an_error(sshd: Sshd) -> None:
+def test_a_line_longer_than_the_limit_is_an_error(machine: Host) -> None:
     with (
-        connect(sshd.host()) as connection,
+        connect(machine) as connection,
         connection.exec(["cat", "/dev/zero"]) as channel,
         pytest.raises(TfctlError, match=f"does not end within {LINE_LIMIT} bytes"),
     ):
         channel.readline(WAIT)
 
 
-def test_much_output_on_stderr_does_not_block_stdout(sshd: Sshd) -> None:
+def test_much_output_on_stderr_does_not_block_stdout(machine: Host) -> None:
     # Both streams share one window of 2 MiB: whoever reads stdout alone waits for ever.
     script = "head -c 5000000 /dev/zero | tr '\\0' e >&2; echo last >&2; echo done"
-    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+    with connect(machine) as connection, connection.exec(["sh", "-c", script]) as channel:
         assert channel.readline(WAIT) == b"done\n"
         assert channel.wait(WAIT) == 0
         tail = channel.stderr()
@@ -155,44 +162,45 @@ def test_much_output_on_stderr_does_not_block_stdout(sshd: Sshd) -> None:
         assert len(tail) == STDERR_KEPT
 
 
-def test_much_input_and_much_output_do_not_block_each_other(sshd: Sshd) -> None:
+def test_much_input_and_much_output_do_not_block_each_other(machine: Host) -> None:
     data = os.urandom(5_000_000)
-    with connect(sshd.host()) as connection, connection.exec(["cat"]) as channel:
+    with connect(machine) as connection, connection.exec(["cat"]) as channel:
         # Nobody reads while this is sent, so cat cannot write, so it cannot read.
         channel.send(data)
         assert finish(channel) == (0, data, "")
 
 
-def test_much_output_passes_a_small_window(sshd: Sshd) -> None:
+def test_much_output_passes_a_small_window(machine: Host) -> None:
     words = ["sh", "-c", "head -c 5000000 /dev/zero; echo done"]
-    with connect(sshd.host()) as connection, connection.exec(words, 1 << 16) as channel:
+    with connect(machine) as connection, connection.exec(words, 1 << 16) as channel:
         assert len(channel.readline(WAIT)) == 5_000_005
         assert channel.wait(WAIT) == 0
 
 
-def test_wait_reads_the_output_that_the_command_would_block_on(sshd: Sshd) -> None:
-    with connect(sshd.host()) as connection, connection.exec(["head", "-c", "5000000", "/dev/zero"]) as channel:
+def test_wait_reads_the_output_that_the_command_would_block_on(machine: Host) -> None:
+    with connect(machine) as connection, connection.exec(["head", "-c", "5000000", "/dev/zero"]) as channel:
         assert channel.wait(WAIT) == 0
         assert len(channel.readline(WAIT)) == 5_000_000
 
 
+@overssh
 def test_a_stream_continues_when_the_server_renews_its_keys(sshd_with: Callable[..., Sshd]) -> None:
     with connect(sshd_with(rekey_bytes=1 << 20).host()) as connection:
         done = run(connection, ["sh", "-c", "head -c 8000000 /dev/zero; echo end"])
         assert done == (0, bytes(8_000_000) + b"end\n", "")
 
 
-def test_two_processes_share_one_connection(sshd: Sshd) -> None:
-    with connect(sshd.host()) as connection, connection.exec(["cat"]) as one, connection.exec(["cat"]) as two:
+def test_two_processes_share_one_connection(machine: Host, sshd: Sshd) -> None:
+    with connect(machine) as connection, connection.exec(["cat"]) as one, connection.exec(["cat"]) as two:
         one.send(b"1\n")
         two.send(b"2\n")
         assert (two.readline(WAIT), one.readline(WAIT)) == (b"2\n", b"1\n")
-    assert sshd.logins == 1
+    assert sshd.logins == (0 if machine.is_local else 1)
 
 
-def test_closing_a_channel_ends_its_process(sshd: Sshd) -> None:
-    mark = sshd.folder / "ended"
-    with connect(sshd.host()) as connection:
+def test_closing_a_channel_ends_its_process(machine: Host, tmp_path: Path) -> None:
+    mark = tmp_path / "ended"
+    with connect(machine) as connection:
         channel = connection.exec(["sh", "-c", f"echo up; cat; touch {mark}"])
         assert channel.readline(WAIT) == b"up\n"
         channel.close()
@@ -218,6 +226,7 @@ def send_for_ever(channel: Channel) -> None:
         channel.send(b"x" * 100_000)
 
 
+@overssh
 @pytest.mark.parametrize(
     "use",
     [
@@ -238,6 +247,7 @@ def test_a_lost_connection_is_an_error_and_not_the_end_of_the_output(
     assert time.monotonic() - began < WAIT / 2
 
 
+@overssh
 def test_starting_a_process_on_a_lost_connection_fails(sshd: Sshd, relay: Relay) -> None:
     sshd.port = relay.port
     sshd.trust(sshd.key)
@@ -251,9 +261,9 @@ def test_starting_a_process_on_a_lost_connection_fails(sshd: Sshd, relay: Relay)
             connection.exec(["true"])
 
 
-def test_input_for_a_process_that_has_ended_is_discarded(sshd: Sshd) -> None:
+def test_input_for_a_process_that_has_ended_is_discarded(machine: Host) -> None:
     script = "read first; echo no; echo enough >&2; exit 4"
-    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+    with connect(machine) as connection, connection.exec(["sh", "-c", script]) as channel:
         channel.send(b"a question\n")
         for _ in range(100):
             channel.send(b"x" * 100_000)

@@ -350,7 +350,7 @@ def test_inventory_that_is_missing_is_refused_with_a_remedy(work: Path) -> None:
         ("tfctl_address=a\\tb", "tfctl_address: "),
         ("tfctl_stack=a\tb", "tfctl_stack: control character '\\t' at position 1"),
         ("tfctl_ssh=telnet", "tfctl_ssh: 'telnet' is not a transport"),
-        ("ansible_connection=local", "ansible_connection: 'local' is not ssh"),
+        ("ansible_connection=docker", "ansible_connection: 'docker' is neither ssh nor local"),
         ("ansible_port=0", "ansible_port: '0' is not a port"),
         ("ansible_port=ssh", "ansible_port: 'ssh' is not a port"),
         ("tfctl_ports=70000-70001", "tfctl_ports: 70000-70001: the range must ascend and lie within 1-65535"),

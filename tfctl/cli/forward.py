@@ -39,7 +39,7 @@ def forward(
 
     Listens on the loopback address of this machine, and forwards connections to that of the host over ssh. Prints the
     address. Ctrl-C ends it. Until then, other users of this machine can connect to the port too, and reach what listens
-    on the host.
+    on the host. If the host is this machine, it listens on another port than the task's.
     """
     from tfctl.remote.tunnel import Tunnel
 
@@ -48,6 +48,10 @@ def forward(
         task = task_of(opened)
         host = opened.host(task)
         local_ports = [port, 0] if local is None else [local]
+        if host.is_local and local_ports[0] == port:  # connections would be forwarded to the tunnel itself
+            if local is not None:
+                raise UsageError(f"{task} runs on this machine", f"connect to 127.0.0.1:{port} directly")
+            local_ports = [0]
         with Tunnel(lambda: opened.fleet.connection(host), port, local_ports, say) as tunnel:
             if output is OutputFormat.json:
                 place = tables.place_json(opened.state, task)

@@ -38,7 +38,8 @@ def ssh(
     """Log in to the host of a task.
 
     Runs your own ssh client with the settings of the inventory. You are the user who logs in, not the user tfctl that
-    runs the jobs. To run something in the task's environment, use tfctl exec.
+    runs the jobs. To run something in the task's environment, use tfctl exec. If the host is this machine, this opens
+    a shell.
     """
     from tfctl.remote import login
 
@@ -53,4 +54,6 @@ def ssh(
     try:
         os.execvp(command[0], command)
     except FileNotFoundError:
+        if command[0] != "ssh":
+            raise TfctlError(f"{command[0]} does not exist", "set SHELL to a shell that does") from None
         raise TfctlError("ssh is not installed", "install it: apt install openssh-client") from None

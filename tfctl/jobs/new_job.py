@@ -41,23 +41,38 @@ _LOCAL = "output: local                # each host has /srv/tfctl/{name} for its
 _SHARED = "output: /srv/tfctl/{name}    # a directory that all hosts share, such as an NFS export"
 
 _INVENTORY = """\
-# The hosts on which jobs run: an Ansible inventory. Replace the names and addresses with those of your machines.
+# The hosts on which jobs run: an Ansible inventory. {hosts}
 #   tfctl preflight hosts.ini     list what each host lacks; changes nothing
 #   tfctl provision hosts.ini     install TensorFlow and what jobs need
+# If sudo needs a password, add -K to tfctl preflight, provision and reset.
 
 [gpu]
-# node1 is the name that tfctl shows. ansible_host is the address that ssh connects to.
-node1 ansible_host=192.0.2.11
-node2 ansible_host=192.0.2.12
+{listed}
 
 [all:vars]
-# The user that logs in to the hosts by ssh and can use sudo. Remove the # and enter yours.
-# If sudo needs a password, add -K to tfctl preflight, provision and reset.
-#ansible_user=ubuntu
-#ansible_ssh_private_key_file=~/.ssh/id_ed25519
-# The stack (TensorFlow version) to install.
+{login}# The stack (TensorFlow version) to install.
 tfctl_stack={stack}
 {more}"""
+_BY_SSH = {
+    "hosts": "Replace the names and addresses with those of your machines.",
+    "listed": """\
+# node1 is the name that tfctl shows. ansible_host is the address that ssh connects to.
+node1 ansible_host=192.0.2.11
+node2 ansible_host=192.0.2.12""",
+    "login": """\
+# The user that logs in to the hosts by ssh and can use sudo. Remove the # and enter yours.
+#ansible_user=ubuntu
+#ansible_ssh_private_key_file=~/.ssh/id_ed25519
+""",
+}
+_HERE = {
+    "hosts": "It has this machine, which needs no ssh.",
+    "listed": """\
+localhost ansible_connection=local
+# To add another machine, remove the # and enter its address:
+#node1 ansible_host=192.0.2.11 ansible_user=ubuntu""",
+    "login": "",
+}
 _HOROVOD = "# Build Horovod for it, once on one host of each kind.\ntfctl_horovod=true\n"
 
 
@@ -69,8 +84,8 @@ def known_strategy(name: str) -> Strategy:
     return found
 
 
-def files(known: Strategy, name: str, stack: str = STACK) -> dict[str, str]:
-    """Return the text of each file of a new job by its name."""
+def files(known: Strategy, name: str, stack: str = STACK, here: bool = False) -> dict[str, str]:
+    """Return the text of each file of a new job by its name. ``here``: the host of the inventory is this machine."""
     first = known.first_job
     output = (_SHARED if known.why_shared else _LOCAL).format(name=name)
     return {
@@ -84,16 +99,18 @@ def files(known: Strategy, name: str, stack: str = STACK) -> dict[str, str]:
             roles="\n".join(f"  {line}" for line in first.roles),
         ),
         "train.py": (_examples() / first.example / "train.py").read_text(encoding="utf-8"),
-        "hosts.ini": _INVENTORY.format(stack=stack, more=_HOROVOD if known.needs_horovod else ""),
+        "hosts.ini": _INVENTORY.format(
+            stack=stack, more=_HOROVOD if known.needs_horovod else "", **(_HERE if here else _BY_SSH)
+        ),
     }
 
 
-def write(folder: Path, strategy: Strategy, stack: str = STACK) -> list[Path]:
-    """Write the files of a new job into the directory, which is created, and return their paths.
+def write(folder: Path, strategy: Strategy, stack: str = STACK, here: bool = False) -> list[Path]:
+    """Write the files of a new job into the directory, which is created, and return their paths. ``here``: see `files`.
 
     Raise UsageError if one of them exists, before anything is written, and BadFile if they cannot be written.
     """
-    found = {folder / name: text for name, text in files(strategy, _job_name(folder), stack).items()}
+    found = {folder / name: text for name, text in files(strategy, _job_name(folder), stack, here).items()}
     there = [path for path in found if path.exists() or path.is_symlink()]
     if there:
         names = " and ".join(map(str, there))

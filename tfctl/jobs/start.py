@@ -17,7 +17,7 @@ from tfctl.jobs.other_hosts import OtherHosts, Outrun
 from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
-from tfctl.model.assign import assign, guard_port
+from tfctl.model.assign import assign, guard_port, own_address
 from tfctl.model.gpus import RESTART, missing_gpus
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
@@ -153,7 +153,8 @@ def _names_to_resolve(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
 
 
 def _without_address(hosts: Iterable[Host]) -> tuple[str, ...]:
-    return tuple(host.name for host in hosts if host.address is None)
+    """Return the names that hosts must look up. A local host has none: `localhost` would be their own."""
+    return tuple(host.name for host in hosts if host.address is None and not host.is_local)
 
 
 def _require_shared(layout: Layout, sessions: Sessions) -> None:
@@ -166,7 +167,8 @@ def _place(layout: Layout, sessions: Sessions, others: OtherHosts | None = None,
     if layout.strategy.needs_horovod:
         _require_horovod(layout, sessions.hellos)
     resolved = _resolved(sessions.hellos.values())
-    sites = {host.name: _site(host, sessions.hellos[host.name], resolved) for host in layout.hosts}
+    alone = len(layout.hosts) == 1
+    sites = {host.name: _site(host, sessions.hellos[host.name], resolved, alone) for host in layout.hosts}
     tasks = assign(layout, sites, draw)
     packages = directories(layout, layout.requirements, sessions.hellos) if layout.requirements else {}
     port = guard_port(layout, sites, tasks, draw)
@@ -203,13 +205,19 @@ def _resolved(hellos: Iterable[wire.Hello]) -> dict[str, str]:
     return found
 
 
-def _site(host: Host, hello: wire.Hello, resolved: Mapping[str, str]) -> Site:
-    """Return what the host offers. ``resolved``: the addresses that hosts have found for names."""
-    address = host.address or resolved.get(host.name)
+def _site(host: Host, hello: wire.Hello, resolved: Mapping[str, str], alone: bool) -> Site:
+    """Return what the host offers. ``resolved``: the addresses that hosts have found for names. ``alone``: whether it
+    is the only host of the job."""
+    address = own_address(host, alone) or resolved.get(host.name)
+    if address is None and host.is_local:
+        raise BadFile(
+            f"{host.name}: tfctl cannot tell at which address the other hosts reach this machine",
+            "set tfctl_address for it in the inventory",
+        )
     if address is None:
         raise BadFile(f"{host.name}: the hosts cannot resolve this name", "set tfctl_address or ansible_host for it")
     free = tuple(gpu.uuid for gpu in hello.gpus if not gpu.holder)
     owners = tuple(gpu.holder for gpu in hello.gpus if gpu.holder)
     trouble = as_error(host.name, hello.gpu_trouble) if hello.gpu_trouble else None
     missing = missing_gpus(host, hello.gpu_cards, hello.missing_gpus)
-    return Site(address, hello.ports, free, owners, trouble, missing)
+    return Site(address, hello.ports, free, owners, trouble, missing, alone and host.is_local)

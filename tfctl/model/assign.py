@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfctl.errors import BadFile, Taken, TfctlError
 from tfctl.model import gpus
-from tfctl.model.host import Host, Site
+from tfctl.model.host import LOOPBACK, Host, Site, is_loopback
 from tfctl.model.job import Job, Layout
 from tfctl.model.ports import port_for_guard
 from tfctl.model.task import Slot, Task
@@ -42,8 +42,19 @@ def assign(layout: Layout, sites: Mapping[str, Site], draw: Random | None = None
 
 def draft(layout: Layout) -> Job:
     """Return the job as its first attempt would be if all ports and GPUs were free. Raise as `assign` does."""
-    sites = {host.name: Site(host.address or host.name, {}) for host in layout.hosts}
+    alone = len(layout.hosts) == 1
+    sites = {
+        host.name: Site(own_address(host, alone) or host.name, {}, alone=alone and host.is_local)
+        for host in layout.hosts
+    }
     return Job(layout, attempt=1, run="00000000", started=0.0, tasks=assign(layout, sites), secret="0" * 32)
+
+
+def own_address(host: Host, alone: bool) -> str | None:
+    """Return the address of a host that the inventory has, or None. That of a local host may be a loopback address if
+    it is ``alone``, the only host of the job: it does not depend on a network, and TensorFlow's server listens there
+    too."""
+    return host.address or (LOOPBACK if alone and host.is_local else None)
 
 
 def guard_port(layout: Layout, sites: Mapping[str, Site], tasks: Sequence[Task], draw: Random | None = None) -> int:
@@ -76,9 +87,7 @@ def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
 def _dialable(host: Host, site: Site) -> str:
     """Return the address at which the other tasks reach this host. Raise BadFile if they cannot."""
     address = site.address
-    if site.alone:
-        return address
-    if address.startswith("127.") or address in ("localhost", "::1"):
+    if is_loopback(address) and not site.alone:
         raise BadFile(
             f"{host.name}: its address is {address}, which other hosts cannot reach",
             "set tfctl_address in the inventory to an address that the other hosts can reach",

@@ -12,8 +12,13 @@ from tfctl.wording import abbreviated
 
 DEFAULT_PORTS = (2222, 2299)
 DEFAULT_OUTPUT_ROOTS = ("/srv/tfctl",)
-#: The programs that connect to hosts (remote/transport.py); the first is the default.
+#: The programs that connect to hosts by ssh (remote/transport.py); the first is the default.
 TRANSPORTS = ("paramiko", "openssh")
+#: The transport of a host with ansible_connection=local.
+LOCAL = "local"
+#: The address of a host that no other host has to reach. A machine has it whatever happens to its networks, and no
+#: firewall rejects connections to it.
+LOOPBACK = "127.0.0.1"
 #: What an inventory can set. The roles' README files and docs/ describe them.
 VARIABLES = (
     "tfctl_address", "tfctl_allow_unverified", "tfctl_batch", "tfctl_ca_bundle", "tfctl_canary", "tfctl_cuda_method",
@@ -33,7 +38,8 @@ class Ssh:
     """How to reach a host. Where a field is None, ssh's own configuration decides.
 
     ``args`` holds the words of ansible_ssh_common_args and ansible_ssh_extra_args. ``key`` is an absolute path.
-    ``transport`` is one of TRANSPORTS, or None. ``password`` is whether the inventory has a password for the login.
+    ``transport`` is one of TRANSPORTS, or LOCAL, or None. ``password`` is whether the inventory has a password for the
+    login.
     """
 
     host: str
@@ -50,8 +56,9 @@ class Host:
     """One machine, under its name in the inventory.
 
     ``address`` is where other hosts reach it (`tfctl_address`, else `ansible_host`). If None, the hosts resolve its
-    name themselves. ``stack`` is `tfctl_stack`, or None. ``stack_dirs``: directories on this machine
-    (`tfctl_stack_dirs`). ``gpus_expected``: how many GPUs it has (`tfctl_gpus_expected`); 0: those on its PCI bus.
+    name themselves; nobody knows that of a local host then. ``stack`` is `tfctl_stack`, or None. ``stack_dirs``:
+    directories on this machine (`tfctl_stack_dirs`). ``gpus_expected``: how many GPUs it has (`tfctl_gpus_expected`);
+    0: those on its PCI bus.
     """
 
     name: str
@@ -62,6 +69,11 @@ class Host:
     output_roots: tuple[str, ...] = DEFAULT_OUTPUT_ROOTS
     stack_dirs: tuple[str, ...] = ()
     gpus_expected: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is the machine that tfctl runs on."""
+        return self.ssh.transport == LOCAL
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,11 @@ class Inventory:
     def stack_dirs(self) -> tuple[str, ...]:
         """The directories with stacks of one's own, of all hosts."""
         return stack_dirs(self.hosts)
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only the machine itself reaches this address."""
+    return address.startswith("127.") or address in ("localhost", "::1")
 
 
 def stack_dirs(hosts: Iterable[Host]) -> tuple[str, ...]:

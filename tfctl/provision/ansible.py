@@ -19,6 +19,7 @@ from pathlib import Path
 
 import tfctl
 from tfctl.errors import BadFile, TfctlError
+from tfctl.model.host import Inventory
 from tfctl.provision.ansible_environment import FORKS, environment
 from tfctl.provision.events import Collector, Event, Message
 from tfctl.provision.remedies import remedy_for
@@ -53,7 +54,8 @@ class Play:
     """A run of a playbook: its name in playbooks/, and what ansible-playbook is given. ``inventory`` may be several.
 
     ``limit`` is a host pattern. ``variables`` override those of the inventory. ``become_password`` is for sudo.
-    ``collections``: the directory in which Ansible finds the collection.
+    ``collections``: the directory in which Ansible finds the collection. ``known``: what tfctl itself has read of the
+    inventory, if it can use it.
     """
 
     playbook: str
@@ -65,6 +67,7 @@ class Play:
     variables: Mapping[str, object] = field(default_factory=dict)
     become_password: str | None = field(default=None, repr=False)
     collections: Path = field(default_factory=collections_dir)
+    known: Inventory | None = None
 
 
 def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
@@ -129,18 +132,29 @@ def _send(child: subprocess.Popen[bytes], password: str | None) -> None:
 
 
 def _command(play: Play, folder: RunFolder) -> list[str]:
+    local = _local_hosts(play.known) if play.known else ""
+    if local:
+        folder.local_hosts.write_text(local)
     variables = folder.path / "variables.json"
     variables.write_text(json.dumps(play.variables))
     playbook = collection(play.collections) / "playbooks" / f"{play.playbook}.yml"
     # -P: a file ansible.py or yaml.py in the current directory is not imported.
     words = [sys.executable, "-P", "-m", "ansible", "playbook", str(playbook)]
     words += [word for source in inventory_sources.split(play.inventory) for word in ("--inventory", source)]
+    words += ["--inventory", str(folder.local_hosts)] if local else []
     words += ["--forks", str(FORKS), "--extra-vars", f"@{variables}"]
     words += ["--limit", play.limit] if play.limit else []
     words += ["--tags", ",".join(play.tags)] if play.tags else []
     words += ["--check"] if play.check else []
     words += ["--become-password-file", "-"] if play.become_password else []
     return words + (["--diff"] if play.diff else [])
+
+
+def _local_hosts(known: Inventory) -> str:
+    """Return an inventory of the local hosts alone, with the addresses at which tfctl has found that the other hosts
+    reach them, or "" if there is none."""
+    hosts = [host for host in known.hosts if host.is_local]
+    return "".join(f"{host.name}{f' tfctl_address={host.address}' if host.address else ''}\n" for host in hosts)
 
 
 @contextlib.contextmanager

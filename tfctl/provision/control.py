@@ -1,4 +1,4 @@
-"""The values of this machine that the playbooks use: a lock file, and directories of the user's cache.
+"""The values of this machine that the playbooks use: a lock file, directories of the user's cache, and who runs them.
 
 The plugins in playbooks/ import this module, possibly in an Ansible of the user's own. So it and what it imports need
 only the standard library and PyYAML.
@@ -29,4 +29,5 @@ VALUES: Mapping[str, Callable[[], object]] = {
     "tools": lambda: str(stacks.TOOLS),
     "wheels": lambda: str(cache() / "wheels"),
     "builds": lambda: str(cache() / "built"),
+    "root": lambda: os.geteuid() == 0,
 }

@@ -31,7 +31,7 @@ def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
 
     Raises what `check_inventory` and ansible.run raise.
     """
-    check_inventory(request.inventory, request.limit, listen)
+    known = check_inventory(request.inventory, request.limit, listen)
     variables = {"tfctl_reset_driver": request.driver}
     play = ansible.Play(
         "reset",
@@ -40,5 +40,6 @@ def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
         check=request.check,
         variables=variables,
         become_password=request.become_password,
+        known=known,
     )
     return ansible.run(play, listen)

@@ -68,7 +68,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     Raises BadFile for an unknown stack or a misspelt variable of the inventory, UsageError for an unknown tag, and
     whatever ansible.run raises.
     """
-    check_inventory(request.inventory, request.limit, listen)
+    known = check_inventory(request.inventory, request.limit, listen)
     if request.stack not in (None, stacks.NONE) and request.stack not in stacks.load():
         stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
@@ -90,6 +90,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
         request.diff,
         _variables(request),
         request.become_password,
+        known=known,
     )
     return ansible.run(play, listen)
 
@@ -110,9 +111,9 @@ def explain(
     Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
     inspected, and whatever ansible.run raises.
     """
-    check_inventory(source, host, lambda _: None)
+    known = check_inventory(source, host, lambda _: None)
     given: Variables = {"tfctl_more_trees": _packed(python_trees)}
-    play = ansible.Play("explain", source, host, variables=given, become_password=become_password)
+    play = ansible.Play("explain", source, host, variables=given, become_password=become_password, known=known)
     (found, *more) = ansible.run(play, lambda _: None).hosts
     if more:
         raise UsageError(f"--host {host} matches several hosts", "name one")
@@ -122,18 +123,20 @@ def explain(
     return found.explained
 
 
-def check_inventory(source: Path, limit: str | None, listen: Callable[[Event], None]) -> None:
-    """Report what Ansible warns of. Raises BadFile for a misspelt variable, and for a password of ssh. What else tfctl
-    cannot use, such as a template, Ansible may accept."""
-    try:
-        found = inventory.load(source)
-    except TfctlError:
-        return
+def check_inventory(source: Path, limit: str | None, listen: Callable[[Event], None]) -> Inventory | None:
+    """Report what Ansible warns of, and return the inventory, or None if tfctl cannot use it. What it contains, such as
+    a template, Ansible may accept.
+
+    Raises BadFile for a misspelt variable, and for a password of ssh."""
+    found = inventory.if_usable(source)
+    if found is None:
+        return None
     check_variables(found)
     check_logins(_limited(found, limit))
     for warning in found.warnings:
         place, _, text = warning.partition(": ")
         listen(Warned(place, text))
+    return found
 
 
 def _limited(found: Inventory, limit: str | None) -> Sequence[Host]:

@@ -61,6 +61,11 @@ class RunFolder:
         return usual if _FOR_SOCKETS.fullmatch(str(usual)) else Path("/tmp", f"{self.path.name}-ssh")
 
     @property
+    def local_hosts(self) -> Path:
+        """An inventory with what tfctl has found out about local hosts. It exists if there are any."""
+        return self.path / "local.ini"
+
+    @property
     def remote(self) -> str:
         """The directory on the hosts, below a home directory."""
         return f"{_REMOTE}/{self.path.name}"
@@ -97,7 +102,10 @@ class RunFolder:
         stay open for a minute after their last use."""
         sockets = [*self.connections.iterdir()] if self.connections.is_dir() else []
         if self.on_hosts:
-            _wait([_ssh(socket, "any", self._command(), given=self.become_password) for socket in sockets])
+            removing = [_ssh(socket, "any", self._command(), given=self.become_password) for socket in sockets]
+            if self.local_hosts.exists() and os.geteuid() != 0:
+                removing.append(_start(["sh", "-c", self._command()], self.become_password))
+            _wait(removing)
             home = pwd.getpwuid(os.geteuid()).pw_dir  # of hosts with a local connection
             shutil.rmtree(self.remote.replace("~", home, 1), ignore_errors=True)
         _wait([_ssh(socket, "-O", "exit", "any") for socket in sockets])
@@ -169,9 +177,13 @@ def _ssh(socket: Path, *words: str, given: str | None = None) -> subprocess.Pope
 
     Without a shared connection it fails, rather than connect to a host named "any".
     """
-    command = ["ssh", "-F", "none", "-o", "ProxyCommand=false", "-o", "BatchMode=yes", "-S", str(socket), *words]
+    options = ["-F", "none", "-o", "ProxyCommand=false", "-o", "BatchMode=yes"]
+    return _start(["ssh", *options, "-S", str(socket), *words], given)
+
+
+def _start(command: Sequence[str], given: str | None) -> subprocess.Popen[bytes]:
     nothing = subprocess.DEVNULL
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing)
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, start_new_session=True)
     assert child.stdin
     with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
         stdin.write(f"{given}\n".encode() if given else b"")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfctl.errors import BadFile
-from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, TRANSPORTS, Host, Ssh, local_paths
+from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, LOCAL, TRANSPORTS, Host, Ssh, is_loopback, local_paths
 from tfctl.model.ports import port_range
 from tfctl.model.text import stack_name
 from tfctl.node.names import ADDRESS, HOST
@@ -18,7 +18,7 @@ from tfctl.remote.ansible_cfg import AnsibleSettings, Setting
 #: A template of Jinja, or its beginning.
 TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_OVER_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh")
+_CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", LOCAL)
 _PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
@@ -42,17 +42,23 @@ def host(
             f"{inventory}: no host can be called {name!r}", "give it another name, and its address as ansible_host"
         )
     known = _Variables(f"{inventory}: host {name}", variables, settings)
-    known.check_connection()
     address = known.address("ansible_host", "ansible_ssh_host")
-    ssh = Ssh(
-        host=address or known.address_of(name),
-        port=known.port("ansible_port", "ansible_ssh_port"),
-        user=known.text("ansible_user", "ansible_ssh_user", default=("defaults", "remote_user", "ANSIBLE_REMOTE_USER")),
-        key=known.key(),
-        args=tuple(word for variable in _SSH_ARGS for word in known.words(variable)),
-        transport=known.transport("tfctl_ssh"),
-        password=any(variables.get(variable) not in (None, "") for variable in _PASSWORDS),
-    )
+    if known.is_local():
+        ssh = Ssh(name, transport=LOCAL)
+        if address and is_loopback(address):
+            address = None  # Ansible does not use it, and the other hosts cannot
+    else:
+        ssh = Ssh(
+            host=address or known.address_of(name),
+            port=known.port("ansible_port", "ansible_ssh_port"),
+            user=known.text(
+                "ansible_user", "ansible_ssh_user", default=("defaults", "remote_user", "ANSIBLE_REMOTE_USER")
+            ),
+            key=known.key(),
+            args=tuple(word for variable in _SSH_ARGS for word in known.words(variable)),
+            transport=known.transport("tfctl_ssh"),
+            password=any(variables.get(variable) not in (None, "") for variable in _PASSWORDS),
+        )
     return Host(
         name=name,
         ssh=ssh,
@@ -73,12 +79,17 @@ class _Variables:
         self._variables = variables
         self._settings = settings
 
-    def check_connection(self) -> None:
+    def is_local(self) -> bool:
+        """Return whether the host is this machine. Otherwise it is reached by ssh."""
         connection = self.text("ansible_connection") or "ssh"
-        if connection.removeprefix("ansible.builtin.") not in _OVER_SSH:
+        plugin = connection.removeprefix("ansible.builtin.")
+        if plugin not in _CONNECTIONS:
             raise self._bad(
-                "ansible_connection", f"{connection!r} is not ssh", "remove it: tfctl connects to hosts by ssh"
+                "ansible_connection",
+                f"{connection!r} is neither ssh nor local",
+                "remove it: tfctl connects to hosts by ssh; local is for the machine that it runs on",
             )
+        return plugin == LOCAL
 
     def text(self, *names: str, default: tuple[str, str, str] | None = None) -> str | None:
         """Return the first of ``names`` that is set, else the setting ``default``."""

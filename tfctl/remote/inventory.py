@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import VARIABLES, Inventory
 from tfctl.remote import ansible_cfg, hostvars, inventory_cache, inventory_faults, inventory_sources, inventory_values
+from tfctl.remote.own_address import with_own_addresses
 
 if TYPE_CHECKING:
     import subprocess
@@ -41,7 +42,15 @@ def load(path: Path) -> Inventory:
         found, computed = _read(path)
         # What a template looks up may change, and what was encrypted is not stored.
         inventory_cache.put(None if computed else digest, found)
-    return found
+    return with_own_addresses(found)
+
+
+def if_usable(path: Path) -> Inventory | None:
+    """Return the inventory, or None if tfctl cannot use it. Ansible may accept what it contains, such as a template."""
+    try:
+        return load(path)
+    except TfctlError:
+        return None
 
 
 def require(path: Path) -> None:

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tfctl.errors import TfctlError
@@ -21,9 +22,9 @@ from tfctl.remote import control, refusals
 from tfctl.remote.channel import Spare
 from tfctl.remote.dial import turn
 from tfctl.remote.jump import shared
-from tfctl.remote.openssh_channel import OpenSshChannel
 from tfctl.remote.openssh_mux import MuxSession, SessionRefused
 from tfctl.remote.openssh_process import SshProcess
+from tfctl.remote.pipe_channel import PipeChannel
 from tfctl.remote.ssh_config import Server, login_options, resolve
 from tfctl.remote.transport import KEEPALIVE_S, Stream
 from tfctl.wording import plain
@@ -76,7 +77,7 @@ class OpenSshConnection:
         self._server = server
         self._process = process
         self._lock = threading.Lock()
-        self._channels: list[OpenSshChannel] = []
+        self._channels: list[PipeChannel] = []
         self.spares: list[Spare] = []
 
     def __enter__(self) -> OpenSshConnection:
@@ -89,10 +90,10 @@ class OpenSshConnection:
     def alive(self) -> bool:
         return not self._process.has_ended()
 
-    def exec(self, words: Sequence[str], window: int | None = None) -> OpenSshChannel:  # noqa: ARG002  ssh has its own
+    def exec(self, words: Sequence[str], window: int | None = None) -> PipeChannel:  # noqa: ARG002  ssh has its own
         text, server = shlex.join(words), self._server
         try:
-            channel = OpenSshChannel(self.host.name, text, self._process.path, server.limit, self._process.has_ended)
+            channel = PipeChannel(self.host.name, text, partial(self._run, text), self._process.has_ended)
         except SessionRefused as error:
             raise refusals.no_session(server, plain(str(error))) from None
         except OSError as error:
@@ -121,6 +122,9 @@ class OpenSshConnection:
             raise
         finally:
             theirs.close()
+
+    def _run(self, command: str, streams: Sequence[int]) -> MuxSession:
+        return MuxSession(self._process.path, command, streams, self._server.limit)
 
     def close(self) -> None:
         self._process.close()

@@ -1,7 +1,7 @@
-"""Connections over ssh by one of two transports: paramiko, or the system's `ssh` program.
+"""Connections by one of three transports: over ssh by paramiko or the system's `ssh` program, or local.
 
 paramiko, the default, needs no process per host. OpenSSH also knows GSSAPI, FIDO keys and host certificates. A host's
-``tfctl_ssh`` chooses, else the environment variable TFCTL_SSH.
+``tfctl_ssh`` chooses, else the environment variable TFCTL_SSH. A host with ansible_connection=local is this machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol
 
 from tfctl.errors import UsageError
-from tfctl.model.host import TRANSPORTS, Host, check_logins
+from tfctl.model.host import LOCAL, TRANSPORTS, Host, check_logins
 from tfctl.remote.channel import Channel, Spare
 
 #: Seconds between keepalives, which stop middleboxes from dropping the connection and reveal a dead peer.
@@ -77,10 +77,16 @@ def connect(host: Host) -> Connection:
     """Connect to ``host``, verify its key and log in without a password, within its ConnectTimeout or else 10 s.
 
     Raises Unreachable, which names the host and a remedy; BadFile for ssh arguments or an ssh_config that ssh rejects,
-    and for a host whose inventory has a password; and UsageError for an unknown transport.
+    and for a host whose inventory has a password; UsageError for an unknown transport; and PreflightFailed for a local
+    host, see local_connection.py.
     """
     check_logins([host])
-    if transport_of(host) == "openssh":
+    name = transport_of(host)
+    if name == LOCAL:
+        from tfctl.remote import local_connection
+
+        return local_connection.connect(host)
+    if name == "openssh":
         from tfctl.remote import openssh_connection
 
         return openssh_connection.connect(host)
@@ -90,7 +96,7 @@ def connect(host: Host) -> Connection:
 
 
 def transport_of(host: Host) -> str:
-    """Return the name of the host's transport, one of TRANSPORTS. Raises UsageError for an unknown one in TFCTL_SSH."""
+    """Return the name of the host's transport, LOCAL or one of TRANSPORTS. Raises UsageError for a wrong TFCTL_SSH."""
     if host.ssh.transport:
         return host.ssh.transport
     chosen = os.environ.get(_VARIABLE) or TRANSPORTS[0]
@@ -104,7 +110,9 @@ def transport_of(host: Host) -> str:
 def preload(hosts: Iterable[Host]) -> None:
     """Import what connecting to ``hosts`` needs. Several threads that import at once take half as long again."""
     for name in {transport_of(host) for host in hosts}:
-        if name == "openssh":
+        if name == LOCAL:
+            import tfctl.remote.local_connection
+        elif name == "openssh":
             import tfctl.remote.openssh_connection
         else:
             import tfctl.remote.paramiko_connection  # noqa: F401

@@ -16,6 +16,7 @@ from tfctl.cli.main import run
 from tfctl.model.json_schema import job_schema
 from tfctl.model.load import load
 from tfctl.model.strategies import STRATEGIES
+from tfctl.remote import inventory
 
 FILES = ["job.yaml", "train.py", "hosts.ini"]
 
@@ -57,6 +58,27 @@ def test_init_writes_a_job_without_mistakes_for_each_strategy(
     text = (folder / "job.yaml").read_text()
     assert list(Draft7Validator(job_schema()).iter_errors(yaml.safe_load(text))) == []
     assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_init_here_writes_an_inventory_with_which_each_strategy_runs_on_this_machine(
+    strategy: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = place / "own-machine"
+    shutil.rmtree(folder, ignore_errors=True)
+    monkeypatch.chdir(place)
+    assert run(["init", "own-machine", "--here", "--strategy", strategy]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "to run the job on this machine: tfctl run own-machine/job.yaml",
+        "to run it as a service of this machine: tfctl provision own-machine/hosts.ini; "
+        "tfctl start own-machine/job.yaml",
+    ]
+    [host] = inventory.load(folder / "hosts.ini").hosts
+    assert (host.name, host.is_local, host.stack) == ("localhost", True, load(folder / "job.yaml").stack)
+    assert run(["check", "own-machine/job.yaml"]) == 0
+    capsys.readouterr()
+    assert run(["render", "own-machine/job.yaml"]) == 0
+    assert ("127.0.0.1:2222" in capsys.readouterr().out) == (strategy != "mirrored")
 
 
 def test_init_prints_the_paths_as_json_when_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from random import Random
@@ -269,6 +270,15 @@ def test_proxy_variables_are_unset_unless_the_job_sets_them(make_job: MakeJob) -
     assert "https_proxy" not in env.unset(env.environment(job, job.tasks[0]))
     assert {"http_proxy", "no_proxy", "HTTPS_PROXY"} <= set(env.unset(env.environment(job, job.tasks[0])))
     assert env.environment(job, job.tasks[0])["https_proxy"] == "http://p"
+
+
+@pytest.mark.parametrize(("address", "allowed"), [("127.0.0.1", True), ("localhost", True), ("::1", False)])
+def test_a_host_that_is_alone_may_have_a_loopback_address_of_ipv4(
+    address: str, allowed: bool, make_job: MakeJob
+) -> None:
+    layout = make_job(HEAD + "roles: {worker: 1}\n").layout
+    with contextlib.nullcontext() if allowed else pytest.raises(BadFile, match="IPv6"):
+        assert assign(layout, {"node1": Site(address, {}, alone=True)})[0].address == address
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "localhost", "::1", "fe80::1"])

@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-LOCAL = "ansible_connection=local ansible_user=root ansible_python_interpreter={{ansible_playbook_python}}"
+LOCAL = "ansible_connection=local ansible_become=false ansible_python_interpreter={{ansible_playbook_python}}"
 
 
 def packages_without_tfctl(folder: Path) -> Path:

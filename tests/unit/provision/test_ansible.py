@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -30,6 +31,8 @@ from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
 from tfctl.provision.reset import ResetRequest
 from tfctl.provision.results import PlayResult
 from tfctl.provision.run_folder import run_folder
+from tfctl.remote import own_address
+from tfctl.remote.inventory import load
 
 ROLES = ansible.data_dir() / "roles"
 EMPTY = {"playbooks": None, "roles": None}
@@ -559,6 +562,49 @@ def test_directory_on_the_hosts_that_a_user_has_set_is_kept(folder: Path, monkey
     playbook(folder, {"ansible.builtin.copy": {"content": "x", "dest": f"{folder}/x", "mode": "0644"}})
     assert ansible.run(play_of(folder, "a"), lambda _: None).exit is Exit.OK
     assert (folder / "mine").is_dir() and not [*(folder / "mine").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("local", "password", "given"), [(True, None, ""), (True, "secret", "secret\n"), (False, None, None)]
+)
+def test_temporary_files_of_root_on_this_machine_are_removed_by_sudo(
+    local: bool, password: str | None, given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only if the inventory has a local host, and only by an ordinary user. The `sudo` is a fake."""
+    home = tmp_path / "home"
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin/sudo"
+    fake.write_text(
+        f'#!/bin/sh\ncat >{tmp_path}/given\nwhile [ "$1" != sh ]; do shift; done\nHOME={tmp_path}/root exec "$@"\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(("me", "x", 12345, 100, "", str(home), "/bin/sh")))
+    with run_folder(password) as made:
+        if local:
+            made.local_hosts.touch()
+        left = [Path(made.remote.replace("~", str(each))) for each in (home, tmp_path / "root")]
+        for directory in left:
+            directory.mkdir(parents=True)
+    assert [directory.exists() for directory in left] == [False, not local]
+    assert (tmp_path / "given").exists() is local
+    assert not local or (tmp_path / "given").read_text() == given
+
+
+@pytest.mark.parametrize("beside", ["", "away ansible_host=192.0.2.1\n"])
+def test_playbooks_get_the_address_at_which_other_hosts_reach_this_machine(beside: str, folder: Path) -> None:
+    """As ansible-playbook alone cannot find it."""
+    playbook(folder, {"ansible.builtin.debug": {"msg": "{{ tfctl_address | default('none') }} {{ own }}"}})
+    path = folder / "hosts.ini"
+    path.write_text(f"localhost {LOCAL} own=kept\n{beside}")
+    events: list[Event] = []
+    play = ansible.Play("test", path, "localhost", collections=folder / "collections", known=load(path))
+    result = ansible.run(play, events.append)
+    assert result.exit is Exit.OK, result.hosts[0].reason
+    expected = own_address.source("192.0.2.1") if beside else None
+    assert [event.text for event in events if isinstance(event, Warned)] == [f"{expected or 'none'} kept"]
 
 
 def sleeping(nap: str) -> bool:

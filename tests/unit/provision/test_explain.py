@@ -86,7 +86,7 @@ def test_explain_gathers_the_facts_of_a_host(tmp_path: Path) -> None:
     """The host is this machine, over a local connection."""
     inventory = tmp_path / "hosts.ini"
     inventory.write_text(
-        "here ansible_connection=local ansible_user=root ansible_python_interpreter={{ansible_playbook_python}}\n"
+        "here ansible_connection=local ansible_become=false ansible_python_interpreter={{ansible_playbook_python}}\n"
     )
     found = provision.explain(inventory, "here")
     assert found["machine"] == os.uname().machine

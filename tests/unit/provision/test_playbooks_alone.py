@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import tomllib
 from collections.abc import Callable
 from functools import partial
@@ -86,6 +87,31 @@ def test_playbooks_get_the_values_of_the_control_machine(run: Run, tmp_path: Pat
     found = run("tfctl.cluster.show", "tfctl_address=192.0.2.7", ANSIBLE_COLLECTIONS_PATH=str(collections))
     cache = tmp_path / "cache/tfctl"
     assert found["msg"] == [f"{cache}/wheels", f"{cache}/built", str(stacks.TOOLS), "192.0.2.7"]
+
+
+#: Prints whether the host needs sudo. The task runs on the control machine.
+SUDO = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.debug:
+        msg: "{{ tfctl_become }}"
+"""
+
+
+def test_a_local_host_needs_sudo_unless_root_runs_ansible(run: Run, tmp_path: Path) -> None:
+    """Whatever ansible_user says, which is about ssh."""
+    collections = link_collection(tmp_path, {"playbooks/show.yml": SUDO})
+    for user in ("", "ansible_user=root", "ansible_user=ops"):
+        found = run("tfctl.cluster.show", user, ANSIBLE_COLLECTIONS_PATH=str(collections))
+        assert found["msg"] is (os.geteuid() != 0), user
+
+
+@pytest.mark.parametrize(("user", "sudo"), [("", True), ("ansible_user=ops", True), ("ansible_user=root", False)])
+def test_another_host_needs_sudo_unless_root_logs_in(user: str, sudo: bool, run: Run, tmp_path: Path) -> None:
+    collections = link_collection(tmp_path, {"playbooks/show.yml": SUDO})
+    found = run("tfctl.cluster.show", f"ansible_connection=ssh {user}", ANSIBLE_COLLECTIONS_PATH=str(collections))
+    assert found["msg"] is sudo
 
 
 @pytest.mark.parametrize("cache", ["", "/var/cache/me"])

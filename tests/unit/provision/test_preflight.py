@@ -17,7 +17,7 @@ from tfctl.errors import Exit
 from tfctl.provision.faults import Fault
 from tfctl.provision.results import HostResult
 
-LOCAL = "ansible_connection=local ansible_user=root ansible_python_interpreter={{ansible_playbook_python}}"
+LOCAL = "ansible_connection=local ansible_become=false ansible_python_interpreter={{ansible_playbook_python}}"
 AWAY = "ansible_host=127.0.0.1 ansible_port=9 ansible_user=root"
 
 

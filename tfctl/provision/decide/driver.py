@@ -131,6 +131,8 @@ def _kept(host: GpuHost, version: str) -> Driver | None:
     elif not gpu.modprobe and gpu.origins != ("canonical",):  # Ubuntu's driver has a rule for udev that creates it
         remedy = "install nvidia-modprobe, then provision again"
         host.findings.notices.append(f"nothing creates /dev/nvidia-uvm at the next boot: {remedy}")
+    if restart:
+        host.findings.notices.append(reboot.notice(restart))
     build = not (gpu.loaded or gpu.kernel.module)
     packages: tuple[str, ...] = ()
     if build:
@@ -194,6 +196,10 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, req
         host.findings.notices.append(f"{message}: {remedy}")
     if not signed:
         kernel.judge_build(host)
+    if gpu.nouveau:
+        host.findings.notices.append(reboot.notice(f"driver {chosen} is to be installed, and nouveau holds the GPU"))
+    elif gpu.loaded and _branch(gpu.loaded) != chosen:
+        host.findings.notices.append(reboot.notice(f"driver {chosen} is to be installed, {gpu.loaded} is loaded"))
     if gpu.switches:
         packages += _fabric_packages(host, chosen, (ours,))
     if facts.packager == "dnf":

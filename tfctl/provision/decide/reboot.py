@@ -57,6 +57,11 @@ def reason(gpu: GpuFacts) -> str:
     return ""
 
 
+def notice(why: str) -> str:
+    """Return what preflight says about a host that will need a reboot."""
+    return f"will need a reboot: {why}. --reboot does it; if this is the machine that tfctl runs on, reboot it yourself"
+
+
 def judge(gpu: GpuFacts, state: DriverState, control: Control, expected: int = 0) -> RebootDecision:
     """Judge a host that has GPUs. ``expected``: how many, see `missing`."""
     why = reason(gpu)

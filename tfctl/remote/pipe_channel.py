@@ -1,4 +1,4 @@
-"""A remote process on a connection of the `ssh` program."""
+"""A process whose standard streams are pipes of this machine: one on a connection of `ssh`, or one of this machine."""
 
 from __future__ import annotations
 
@@ -9,24 +9,48 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from tfctl.remote import channel
 from tfctl.remote.channel import CHUNK, SETTLE_S, BaseChannel, Patience, deadline, seconds_left
-from tfctl.remote.openssh_mux import MuxSession
 
 # How often (s) a blocked send checks whether the channel was closed, or another thread has stopped reading.
 _SEND_CHECK_S = 0.1
+_Socket = socket.socket
 
 
-class OpenSshChannel(BaseChannel):
-    """A Channel (remote/channel.py) on a connection of the `ssh` program, which reads and writes its pipes directly."""
+class PipedSession(Protocol):
+    """What runs a process with these pipes.
 
-    def __init__(self, host: str, command: str, path: Path, timeout: float, is_lost: Callable[[float], bool]) -> None:
-        """Start ``command`` through the `ssh` that listens on ``path``. Raises as MuxSession.
+    ``socket`` can be read when there is something to `receive`. ``status`` is the exit status, once it is known: -1 if
+    a signal has killed the process. ``ended`` is True once the process, or what runs it, has ended.
+    """
 
-        ``is_lost`` waits up to so many seconds, and returns whether the connection has ended.
+    @property
+    def socket(self) -> _Socket: ...
+    @property
+    def status(self) -> int | None: ...
+    @property
+    def ended(self) -> bool: ...
+
+    def receive(self) -> None:
+        """Read what has arrived, without waiting."""
+
+
+class PipeChannel(BaseChannel):
+    """A Channel (remote/channel.py) that reads and writes the pipes of the process directly."""
+
+    def __init__(
+        self,
+        host: str,
+        command: str,
+        start: Callable[[Sequence[int]], PipedSession],
+        is_lost: Callable[[float], bool] = lambda _: False,
+    ) -> None:
+        """Start a process by ``start``, which gets its stdin, stdout and stderr and must not close them.
+
+        ``is_lost`` waits up to so many seconds, and returns whether the connection has ended. Raises as ``start``.
         """
         super().__init__(host, command)
         self.closed = False
@@ -39,7 +63,7 @@ class OpenSshChannel(BaseChannel):
         self._stdin_open = True
         theirs = (theirs_in, theirs_out, theirs_err)
         try:
-            self._session = MuxSession(path, command, theirs, timeout)
+            self._session = start(theirs)
         except BaseException:
             _close(self._stdin, self._stdout, self._stderr)
             raise
@@ -78,7 +102,7 @@ class OpenSshChannel(BaseChannel):
 
     def close(self) -> None:
         self.closed = True
-        # This wakes the thread that polls, and `ssh` closes the session.
+        # This wakes the thread that polls; `ssh` closes the session.
         with contextlib.suppress(OSError):
             self._session.socket.shutdown(socket.SHUT_RDWR)
         self.close_stdin()
