@@ -51,14 +51,19 @@ def page() -> str:
     rows = [[code(name), found[name].kind, found[name].default, _meaning(found[name])] for name in VARIABLES]
     return paragraphs(
         "# Inventory variables",
-        "tfctl accepts any Ansible inventory. It reads these variables of each host. Set them for a host, for a group "
-        "or for all hosts, in any of the places that Ansible has for variables; "
+        "Ansible reads the inventory, so every format works that it reads: files, directories, programs and inventory "
+        "plugins whose collections are installed, several of them (repeat `-i`), and lists of hosts. tfctl connects by "
+        "ssh with keys, so it refuses hosts with another `ansible_connection` or with a password of ssh "
+        "([connections](../connections.md#the-inventory)). It reads these variables of each host. "
+        "Set them for a host, for a group or for all hosts, in any of the places that Ansible has for variables; "
         "[inventory/example.ini](../../inventory/example.ini) shows the most common ones. `tfctl check` reports a "
         "misspelt name. `tfctl provision` passes the variables to the roles that the table names; the page of a role "
         "has details.",
         table(["variable", "type", "default", "meaning"], rows),
         "To connect, tfctl also reads Ansible's variables for ssh and sudo, such as `ansible_host`, `ansible_port`, "
         "`ansible_user`, `ansible_ssh_private_key_file`, `ansible_ssh_common_args` and `ansible_become_password`. "
+        "These and the variables above may be templates or encrypted with ansible-vault. A template can use other "
+        "variables of the inventory and lookups, but no facts, because tfctl evaluates it before it connects.",
         "`ansible_connection` is `ssh`, the default, or `local` for the machine on which you run tfctl.",
     )
 

@@ -85,10 +85,12 @@ def test_an_unknown_transport_is_refused(hosts: Hosts, monkeypatch: pytest.Monke
     assert "set it to paramiko or openssh" in done.err
 
 
-def test_an_inventory_with_a_password_is_refused_by_openssh(hosts: Hosts) -> None:
-    file = hosts.file("locked", STAY + "roles: {worker: 3}\n")
-    done = hosts.with_inventory(hosts.told("node2", ansible_password="secret"), "start", file)
-    assert done.code == 3
+@pytest.mark.parametrize("command", ["start", "check", "nodes", "preflight", "reset"])
+def test_an_inventory_with_a_password_is_refused(hosts: Hosts, command: str) -> None:
+    words = {"preflight": (), "nodes": (), "reset": ("--yes",)}
+    given = words.get(command, (hosts.file("locked", STAY + "roles: {worker: 3}\n"),))
+    done = hosts.with_inventory(hosts.told("node2", ansible_password="secret"), command, *given)
+    assert done.code == 3, done.err
     assert "node2: the inventory has a password (ansible_password)" in done.err
     assert "secret" not in done.err
     hosts.untouched()

@@ -71,6 +71,7 @@ class Sshd:
 
     A connection may have MAX_SESSIONS at once; each lasts until its command has ended, as sshd counts them. It is
     closed when MAX_AUTH_TRIES keys have been refused.
+    ``not_let_in``: what PAM says of a user whose key is accepted; then the connection is closed.
     ``logins`` counts all of them; ``most_pending`` is how many clients at once had connected but not logged in.
     """
 
@@ -88,6 +89,7 @@ class Sshd:
         self.may_forward = True
         self.hang_in_login = False
         self.may_log_in = True
+        self.not_let_in = ""
         self.connections: list[asyncssh.SSHServerConnection] = []
         self.serving: set[asyncio.Task[None]] = set()
         self.forked: dict[str, Forked] = {}
@@ -268,11 +270,16 @@ class _Server(asyncssh.SSHServer):
             await asyncio.sleep(0.05)
         if not self._owner.may_log_in:
             self._connection.set_authorized_keys(asyncssh.import_authorized_keys(""))
+        if self._owner.not_let_in:
+            self._connection.set_authorized_keys(asyncssh.import_authorized_keys(""))
+            self._connection.send_auth_banner(self._owner.not_let_in)
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:  # noqa: ARG002
         """Refuse a key that is not among the authorized ones."""
         self._refused += 1
+        if self._owner.not_let_in:
+            self._connection.abort()
         if self._refused == MAX_AUTH_TRIES:
             self._connection.disconnect(asyncssh.DISC_PROTOCOL_ERROR, "Too many authentication failures")
         return False

@@ -346,6 +346,32 @@ def test_a_refused_key_is_named_with_the_command_that_installs_it(sshd: Sshd, tm
     assert f"ssh-copy-id -i {tmp_path / 'stranger'} -p {sshd.port} ops@127.0.0.1" in error.remedy
 
 
+NOLOGIN = '"System is booting up. Unprivileged users are not permitted to log in yet. Please come back later."'
+
+
+@both
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (f"Welcome! Your account is watched.\n{NOLOGIN}\n", "/run/nologin exists on node1: wait"),
+        ("Your account has expired; please contact your system administrator.\n", "chage -E -1 USER"),
+    ],
+)
+def test_a_user_who_may_not_log_in_is_not_told_to_install_a_key(sshd: Sshd, said: str, remedy: str) -> None:
+    sshd.not_let_in = said
+    error = refusal(sshd.host())
+    assert error.message.endswith(f"does not let user ops log in: {said.splitlines()[-1]}")
+    assert remedy in error.remedy
+
+
+@both
+def test_a_host_with_a_password_in_the_inventory_is_refused(sshd: Sshd) -> None:
+    with pytest.raises(BadFile, match=r"^node1: the inventory has a password \(ansible_password\)") as caught:
+        connect(sshd.host(password=True))
+    assert "remove the password from the inventory" in caught.value.remedy
+    assert not sshd.connections
+
+
 @both
 def test_a_missing_key_file_is_named(sshd: Sshd) -> None:
     assert "the key file /no/such/key does not exist" in refusal(sshd.host(key="/no/such/key")).message

@@ -278,6 +278,41 @@ def test_session_says_why_sudo_runs_nothing(sshd: Sshd, stderr: str, status: int
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("script", "said", "remedy"),
+    [
+        ("echo 'This account is currently not available.'; exit 1", "This account is currently not", "usermod -s"),
+        (
+            "echo 'Password change required but no TTY available.' >&2; exit 1",
+            "Password change required",
+            "chage -M -1 USER",
+        ),
+    ],
+)
+def test_session_says_why_a_login_ends_at_once(sshd: Sshd, script: str, said: str, remedy: str) -> None:
+    with (
+        session_with(sshd, script) as node,
+        pytest.raises(Unreachable, match=r"^node2: the login ends at once") as caught,
+    ):
+        node.receive(WAIT)
+    assert said in caught.value.message
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("script", "remedy"),
+    [
+        ("echo 'sh: 1: Cannot fork' >&2; exit 2", "too many processes"),
+        ("echo 'OSError: [Errno 28] No space left on device' >&2; exit 1", "free space on node2"),
+        ("echo 'ValueError: oops' >&2; exit 1", "log in to node2 as the same user: sudo -n /usr/local/sbin/tfctl-node"),
+    ],
+)
+def test_remedy_for_a_node_part_that_ends_says_what_helps(sshd: Sshd, script: str, remedy: str) -> None:
+    with session_with(sshd, script) as node, pytest.raises(TfctlError) as caught:
+        node.receive(WAIT)
+    assert remedy in caught.value.remedy
+
+
 def test_session_reports_a_node_part_that_ends_within_a_message(sshd: Sshd) -> None:
     script = says({"hello": HELLO}) + "echo 'No such file or directory' >&2; echo 'ValueError: oops' >&2; exit 1"
     with session_with(sshd, script) as node:

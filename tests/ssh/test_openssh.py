@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -175,11 +176,16 @@ def test_an_option_that_ssh_does_not_know_is_reported(sshd: Sshd) -> None:
         connect(sshd.host("node1", "-o", "nonsense=1"))
 
 
-def test_a_host_with_a_password_in_the_inventory_is_refused(sshd: Sshd) -> None:
-    with pytest.raises(BadFile, match=r"^node1: the inventory has a password \(ansible_password\)") as caught:
-        connect(sshd.host(password=True))
-    assert "remove the password from the inventory" in caught.value.remedy
-    assert not sshd.connections
+def test_control_sockets_are_in_a_directory_whose_path_is_short_enough(
+    sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert control.folder() == Path(f"/tmp/tfctl-{os.getuid()}")
+    connect(sshd.host()).close()
+    assert not [*long.iterdir()]
 
 
 def test_a_missing_ssh_program_is_reported(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

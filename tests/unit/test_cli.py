@@ -111,6 +111,18 @@ def test_output_replaces_characters_that_the_locale_cannot_encode(tmp_path: Path
     assert (done.returncode, done.stdout) == (0, "worker/0 ? größer ?\n".encode("latin-1"))
 
 
+@pytest.mark.parametrize("umask", ["000", "077", "0777"])
+def test_files_that_are_created_can_be_used_with_every_umask(umask: str, tmp_path: Path) -> None:
+    tfctl = f"{sys.executable} -m tfctl"
+    script = f"umask {umask} && {tfctl} init project && {tfctl} check project/job.yaml -i a,b,c,d"
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    made = [*(tmp_path / "project").rglob("*"), *(tmp_path / "cache").rglob("*")]
+    assert made
+    assert all(path.stat().st_mode & (0o700 if path.is_dir() else 0o600) >= 0o600 for path in made)
+
+
 @pytest.mark.parametrize("words", [["no-such-verb"], ["--no-such-option"]])
 def test_unknown_verb_or_option_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(words) == 2

@@ -13,9 +13,12 @@ import pytest
 
 from tfctl.errors import BadFile, Exit
 from tfctl.model.host import Host, Inventory, Ssh
+from tfctl.provision.events import Event, Warned
+from tfctl.provision.run import check_inventory
 from tfctl.remote import hostvars
 from tfctl.remote.ansible_cfg import AnsibleSettings
 from tfctl.remote.inventory import default_path, load
+from tfctl.remote.inventory_sources import joined
 
 #: With it, Ansible starts more quickly.
 PRECOMPILED = Path(__file__).parents[1] / "fakes/precompiled"
@@ -161,8 +164,14 @@ def test_inventory_program_is_run_each_time(work: Path, ansible_runs: Callable[[
     assert "the cloud is down" in refusal(path).message
     path.write_text("#!/bin/sh\necho hello\n")
     assert "JSON" in refusal(path).message
+    path.write_text("#!/bin/sh\necho started >&2\necho 'no such region' >&2\nexit 2\n")
+    assert refusal(path).message.endswith("non-zero exit code 2 (no such region)")
     path.write_text("#!/no/such/shell\n")
-    assert "no hosts in it" in refusal(path).message
+    error = refusal(path)
+    assert "names /no/such/shell" in error.message
+    assert "correct the line" in error.remedy
+    path.write_text("#!/bin/sh\r\necho {}\r\n")
+    assert "dos2unix" in refusal(path).remedy
 
 
 @pytest.mark.parametrize(
@@ -175,6 +184,144 @@ def test_inventory_program_is_run_each_time(work: Path, ansible_runs: Callable[[
 def test_inventory_that_is_invalid_is_refused(work: Path, text: str, message: str) -> None:
     (work / "hosts.ini").write_text(text)
     assert message in refusal(work / "hosts.ini").message
+
+
+#: Encrypted by ansible-vault with the password "pw": the variable tfctl_stack.
+ENCRYPTED = """\
+$ANSIBLE_VAULT;1.1;AES256
+65336137336161383265356466373036306530326366616136663363643330383032616333353865
+3538386430626231616464363032653534646262343537320a393861626343633030343961366536
+63396337306238633735313233646162613164333865653237323266373830383731663430656162
+3639666633613031370a633862616264616232623331343962653765373930303866623838326364
+6432
+"""
+
+
+@pytest.mark.parametrize(
+    ("password", "message", "remedy"),
+    [
+        (None, "there is no password for it", "ANSIBLE_VAULT_PASSWORD_FILE"),
+        ("prompt", "there is no password for it", "ANSIBLE_VAULT_PASSWORD_FILE"),
+        ("wrong", "another password", "ANSIBLE_VAULT_PASSWORD_FILE"),
+        ("missing", "was not found", "correct ANSIBLE_VAULT_PASSWORD_FILE"),
+    ],
+)
+def test_inventory_that_cannot_be_decrypted_says_how_to_give_the_password(
+    work: Path, password: str | None, message: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "group_vars/all").mkdir(parents=True)
+    (work / "group_vars/all/vault.yml").write_text(ENCRYPTED)
+    (work / "hosts.ini").write_text("a\n")
+    (work / "wrong").write_text("not it\n")
+    if password == "prompt":
+        (work / "ansible.cfg").write_text("[defaults]\nask_vault_pass = True\n")
+    elif password:
+        monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(work / password))
+    error = refusal(work / "hosts.ini")
+    assert message in error.message
+    assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message", "remedy"),
+    [
+        ("x.aws_ec2.yml", "plugin: amazon.aws.aws_ec2\n", "unknown plugin 'amazon.aws.aws_ec2'", "install amazon.aws "),
+        ("x.yml", "plugin: nope\n", "unknown plugin 'nope'", "correct `plugin:`"),
+        ("x.yml", "plugin: ansible.builtin.generator\nstrict: 5x\n", "'layers'", "ansible-inventory --list"),
+        ("x.py", "#!/usr/bin/env python3\nprint('{}')\n", "not executable", "chmod +x "),
+        ("x", "#!/bin/sh\necho {}\n", "not executable", "chmod +x "),
+    ],
+)
+def test_inventory_plugin_or_program_that_is_missing_is_named(
+    work: Path, name: str, text: str, message: str, remedy: str
+) -> None:
+    (work / name).write_text(text)
+    error = refusal(work / name)
+    assert message in error.message
+    assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("gpu:\n  hosts: {a: {}}\n  stacks: [x]\n", "Skipping key (stacks) in group (gpu) as it is not a mapping"),
+        ("gpu:\n  hosts: {a: {}}\n  host: {b: {}}\n", "Skipping unexpected key (host) in group (gpu)"),
+        ("gpu-nodes: {hosts: {a: {}}}\n", "Invalid characters were found in group names but not replaced"),
+        ("gpu: {hosts: {a: {}}}\na: {hosts: {b: {}}}\n", "Found both group and host with same name: a"),
+    ],
+)
+def test_warnings_of_ansible_are_kept(work: Path, text: str, warning: str) -> None:
+    path = work / "hosts.yml"
+    path.write_text(text)
+    for _ in ("asked", "remembered"):
+        (found,) = load(path).warnings
+        assert found.startswith(f"{path}: {warning}")
+        assert "class" not in found
+
+
+def test_provisioning_reports_the_warnings_of_ansible(work: Path) -> None:
+    (work / "hosts.yml").write_text("gpu:\n  hosts: {a: {}}\n  stacks: [x]\n")
+    events: list[Event] = []
+    check_inventory(work / "hosts.yml", None, events.append)
+    assert events == [Warned(str(work / "hosts.yml"), "Skipping key (stacks) in group (gpu) as it is not a mapping")]
+
+
+def test_variable_that_ansible_skips_is_refused(work: Path) -> None:
+    (work / "hosts.yml").write_text("gpu:\n  hosts: {a: {}}\n  tfctl_output_roots: [/mnt/shared]\n")
+    error = refusal(work / "hosts.yml")
+    assert "group gpu: tfctl_output_roots is a key of the group itself" in error.message
+    assert error.remedy == "write it below `vars:` of gpu"
+
+
+def test_several_inventories_are_merged_as_ansible_merges_them(work: Path, ansible_runs: Callable[[], int]) -> None:
+    for name in ("one", "two"):
+        (work / name / "group_vars").mkdir(parents=True)
+        (work / name / "group_vars/all.yml").write_text(f"tfctl_stack: {name}\nansible_user: {name}\n")
+    (work / "one/hosts.ini").write_text("[gpu]\na ansible_port=1\nb\n")
+    (work / "two/hosts.yml").write_text("gpu: {hosts: {c: {}}}\nall: {hosts: {a: {ansible_port: 2}}}\n")
+    both = joined([Path("one/hosts.ini"), Path("two/hosts.yml"), Path("d,e")])
+    assert joined([both]) == both == Path(f"{work}/one/hosts.ini,{work}/two/hosts.yml,d,e,")
+    for _ in ("asked", "remembered"):
+        found = load(both)
+        assert [host.name for host in found.hosts] == ["d", "e", "a", "b", "c"]
+        assert found.groups["gpu"] == ("a", "b", "c")
+        assert {host.stack for host in found.hosts} == {"two"}
+        assert found.hosts[2].ssh.port == 2
+        assert found.source == str(both)
+    assert ansible_runs() == 1
+    (work / "two/hosts.yml").write_text("gpu: {hosts: {c: {tfctl_stack_dirs: [stacks]}}}\n")
+    assert "'stacks' is relative, and the inventories are in several directories" in refusal(both).message
+    (work / "two/hosts.yml").unlink()
+    with pytest.raises(BadFile, match=r"two/hosts\.yml: no such inventory"):
+        load(both)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["a.ini"], "{work}/a.ini"),
+        (["./x/../a.ini", "b"], "{work}/a.ini,{work}/b"),
+        (["a.ini,b"], "{work}/a.ini,{work}/b"),
+        (["with,comma.ini"], "{work}/with,comma.ini"),
+        (["node1,"], "node1,"),
+        (["node1, node2 ,"], "node1,node2,"),
+        (["a.ini,node1"], "a.ini,node1,"),
+        (["missing"], "{work}/missing"),
+    ],
+)
+def test_inventory_option_is_read_as_ansible_reads_it(work: Path, given: list[str], expected: str) -> None:
+    for name in ("a.ini", "with,comma.ini"):
+        (work / name).touch()
+    (work / "b").mkdir()
+    assert str(joined(list(map(Path, given)))) == expected.format(work=work)
+
+
+def test_list_of_hosts_is_an_inventory(work: Path) -> None:
+    (work / "group_vars").mkdir()
+    (work / "group_vars/all.yml").write_text("ansible_user: not-mine\n")
+    found = load(joined([Path("10.0.0.1,10.0.0.2")]))
+    assert [host.ssh for host in found.hosts] == [Ssh("10.0.0.1"), Ssh("10.0.0.2")]
+    assert found.source == "10.0.0.1,10.0.0.2,"
 
 
 def test_inventory_that_is_missing_is_refused_with_a_remedy(work: Path) -> None:
@@ -298,6 +445,66 @@ def test_host_variables_are_accepted_in_each_form_and_cached(work: Path) -> None
     assert done.stdout.strip() == "[]"
 
 
+TEMPLATES = """\
+all:
+  vars:
+    domain: example.org
+    ansible_host: "{{ inventory_hostname }}.{{ domain }}"
+    ansible_user: "{{ login | default('ops') }}"
+    tfctl_output_roots: ["/mnt/{{ domain }}", /srv]
+    tfctl_ports: "{% if domain %}3000{% endif %}-3009"
+    secret: "{{ lookup('ansible.builtin.pipe', 'touch evaluated') }}"
+  hosts:
+    a: {}
+    b: {login: root, tfctl_address: 10.0.0.2}
+"""
+
+
+def test_templates_of_variables_that_tfctl_reads_are_evaluated_by_ansible(work: Path) -> None:
+    (work / "hosts.yml").write_text(TEMPLATES)
+    a, b = load(work / "hosts.yml").hosts
+    assert (a.ssh.host, a.ssh.user, a.address, a.ports) == ("a.example.org", "ops", "a.example.org", (3000, 3009))
+    assert (b.ssh.host, b.ssh.user, b.address) == ("b.example.org", "root", "10.0.0.2")
+    assert a.output_roots == ("/mnt/example.org", "/srv")
+    assert not (work / "evaluated").exists(), "other variables are not evaluated"
+
+
+def test_template_that_cannot_be_evaluated_is_named(work: Path) -> None:
+    (work / "hosts.ini").write_text("a ansible_host='{{ ansible_facts.fqdn }}'\n")
+    error = refusal(work / "hosts.ini")
+    assert "ansible_host: Ansible cannot compute the value: " in error.message
+    assert "fqdn" in error.message
+    assert "define in the inventory" in error.remedy
+
+
+#: The user "ops", encrypted with the password "pw".
+USER = """\
+all:
+  hosts:
+    a:
+      ansible_user: !vault |
+{user}
+      ansible_become_password: !vault |
+{user}
+"""
+
+
+def test_encrypted_variable_that_tfctl_reads_is_decrypted_and_not_stored(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "pw").write_text("pw\n")
+    words = ["encrypt_string", "--vault-password-file", "pw", "ops-of-the-vault"]
+    program = Path(sys.executable).parent / "ansible-vault"
+    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=60, check=True)
+    (work / "hosts.yml").write_text(USER.format(user=done.stdout.partition("\n")[2].rstrip()))
+    error = refusal(work / "hosts.yml")
+    assert "there is no password for it" in error.message
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", "pw")
+    assert load(work / "hosts.yml").hosts[0].ssh.user == "ops-of-the-vault"
+    stored = (work.parent / "cache").rglob("*")
+    assert not any("ops-of-the-vault" in file.read_text() for file in stored if file.is_file())
+
+
 def test_refusal_names_the_inventory_and_the_host(work: Path) -> None:
     (work / "hosts.yml").write_text("all: {hosts: {a: {tfctl_stack: !unsafe tf2, tfctl_address: !unsafe '{{ x'}}}\n")
     assert refusal(work / "hosts.yml").message == f"{work}/hosts.yml: host a: tfctl_address: '{{{{ x' is a template"
@@ -320,8 +527,7 @@ def test_ansible_cfg_provides_inventory_user_key_and_ssh_arguments(work: Path, m
     monkeypatch.setenv("ANSIBLE_INVENTORY", "other.ini")
     assert default_path() == work / "other.ini"
     monkeypatch.setenv("ANSIBLE_INVENTORY", "a.ini,b.ini")
-    with pytest.raises(BadFile, match="ANSIBLE_INVENTORY names several"):
-        default_path()
+    assert default_path() == Path(f"{work}/a.ini,{work}/b.ini")
     monkeypatch.delenv("ANSIBLE_INVENTORY")
     (work / "ansible.cfg").write_text("inventory\n")
     with pytest.raises(BadFile, match=r"ansible\.cfg: "):

@@ -118,7 +118,7 @@ def _refresh(words: Sequence[str]) -> None:
         return  # each key would ask them again
     own = list(words)
     named = [own[number + 1] for number, word in enumerate(own[:-2]) if word in ("-i", "--inventory")]
-    command = [sys.executable, "-m", "tfctl", "list", *(["-i", named[0]] if named else [])]
+    command = [sys.executable, "-m", "tfctl", "list", *(word for name in named for word in ("-i", name))]
     with suppress(OSError):
         subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

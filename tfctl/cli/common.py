@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tfctl.errors import TfctlError, UsageError
-from tfctl.wording import shown, with_remedy
+from tfctl.wording import listed, shown, with_remedy
 
 
 class OutputFormat(StrEnum):
@@ -27,13 +27,13 @@ class TableFormat(StrEnum):
 
 
 InventoryOption = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--inventory",
         "-i",
         show_default=False,
-        help="Ansible inventory. Default: the job file's, TFCTL_INVENTORY, ANSIBLE_INVENTORY, ansible.cfg, or that of "
-        "the last start from this directory or a parent.",
+        help="Ansible inventory, or hosts separated by commas; may be repeated. Default: the job file's, "
+        "TFCTL_INVENTORY, ANSIBLE_INVENTORY, ansible.cfg, or that of the last start from this directory or a parent.",
     ),
 ]
 OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object.")]
@@ -62,7 +62,8 @@ InventoryArgument = Annotated[
     Path | None, typer.Argument(metavar="INVENTORY", show_default=False, help="An Ansible inventory. Required.")
 ]
 SameInventoryOption = Annotated[
-    Path | None, typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY.")
+    list[Path] | None,
+    typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY; may be repeated."),
 ]
 
 #: For commands that provision.
@@ -111,6 +112,18 @@ def named(argument: Path | None, option: Path | None, what: str) -> Path:
     if found is None:
         raise typer.BadParameter(f"no {what} specified", param_hint=what.replace(" ", "").upper())
     return found
+
+
+def named_inventory(argument: Path | None, options: list[Path] | None) -> Path:
+    """Return the required inventory, or several. Raise as `named`."""
+    from tfctl.remote import inventory_sources
+
+    if argument and options and options != [argument]:
+        given = listed([str(path) for path in (argument, *options)])
+        raise UsageError(f"inventory given twice: {given}", "name one, or repeat -i to merge several")
+    if not (argument or options):
+        raise typer.BadParameter("no inventory specified", param_hint="INVENTORY")
+    return inventory_sources.joined([argument] if argument else options or [])
 
 
 def wants_json(output: OutputFormat, follow: bool) -> bool:

@@ -16,6 +16,8 @@ _OBJECTS = 50_000
 def main() -> NoReturn:
     """Run the command line, or print the candidates for its completion."""
     gc.disable()
+    # With a umask such as 0777, the user could not use the files that tfctl and Ansible create.
+    os.umask(os.umask(0o077) & 0o077)
     if sys.argv[1:2] == ["__complete"]:
         from tfctl.cli import candidates
 

@@ -16,7 +16,7 @@ from tfctl.cli.common import (
     PythonTreeOption,
     SameInventoryOption,
     StackOption,
-    named,
+    named_inventory,
     say,
 )
 from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
@@ -51,7 +51,7 @@ def preflight(
     """
     from tfctl.provision import run as use_cases
 
-    source = named(inventory, inventory_option, "inventory")
+    source = named_inventory(inventory, inventory_option)
     password = ask_become_password() if ask_become_pass else None
     trees = tuple(python_tree or ())
     request = use_cases.ProvisionRequest(source, stack, limit, python_trees=trees, become_password=password)

@@ -17,7 +17,7 @@ from tfctl.cli.common import (
     PythonTreeOption,
     SameInventoryOption,
     StackOption,
-    named,
+    named_inventory,
     say,
 )
 from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
@@ -84,7 +84,7 @@ def provision(
     """Make every host match its stack. A second run changes nothing."""
     from tfctl.provision import run as use_cases
 
-    source = named(inventory, inventory_option, "inventory")
+    source = named_inventory(inventory, inventory_option)
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
     trees = tuple(python_tree or ())
     password = ask_become_password() if ask_become_pass else None

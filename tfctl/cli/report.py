@@ -130,7 +130,7 @@ def _table(rows: Rows, output: ReportFormat) -> text.Rendered:
     return text.table(rows, [_RANKS.get(heading, 0) for heading in rows[0]], wide=output is ReportFormat.wide)
 
 
-def _runs(words: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:
+def _runs(words: Sequence[str], inventory: Sequence[Path] | None, errors: list[TfctlError]) -> list[RunFigures]:
     """Return the runs in the files of sweeps, then those of the jobs that the hosts know."""
     from tfctl.report.sweep_file import load
 
@@ -144,7 +144,7 @@ def _runs(words: Sequence[str], inventory: Path | None, errors: list[TfctlError]
     return found
 
 
-def _from_hosts(jobs: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:
+def _from_hosts(jobs: Sequence[str], inventory: Sequence[Path] | None, errors: list[TfctlError]) -> list[RunFigures]:
     from tfctl.remote.fleet import Fleet
     from tfctl.report.read import read
 

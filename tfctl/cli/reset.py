@@ -16,7 +16,7 @@ from tfctl.cli.common import (
     OutputFormat,
     OutputOption,
     SameInventoryOption,
-    named,
+    named_inventory,
     say,
 )
 from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
@@ -49,7 +49,7 @@ def reset(
     """
     from tfctl.provision import reset as use_case
 
-    source = named(inventory, inventory_option, "inventory")
+    source = named_inventory(inventory, inventory_option)
     password = ask_become_password() if ask_become_pass else None
     if not (check or yes):
         confirm(source, limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,12 +35,12 @@ app = typer.Typer(
 )
 #: An inventory that may have stacks of one's own. It is not required.
 StacksOfOption = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--inventory",
         "-i",
         show_default=False,
-        help="Also show the stacks of its tfctl_stack_dirs.",
+        help="Also show the stacks of its tfctl_stack_dirs; may be repeated.",
     ),
 ]
 _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
@@ -115,13 +115,14 @@ def lock(
         print_json(found)
 
 
-def _directories(inventory: Path | None) -> tuple[str, ...]:
+def _directories(inventory: Sequence[Path] | None) -> tuple[str, ...]:
     """Return the directories with stacks of one's own: of this inventory, else of the default one if there is one."""
     from tfctl.cli.which import default_inventory
     from tfctl.remote import inventory as inventories
+    from tfctl.remote import inventory_sources
 
-    source = inventory or default_inventory()
-    if source is None or not (inventory or source.exists()):
+    source = inventory_sources.joined(inventory) if inventory else default_inventory()
+    if source is None or not (inventory or inventory_sources.exists(source)):
         return ()
     return inventories.load(source).stack_dirs
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryArgument, SameInventoryOption, TableFormat, TableOption, named, say
+from tfctl.cli.common import InventoryArgument, SameInventoryOption, TableFormat, TableOption, named_inventory, say
 from tfctl.cli.tables import Column, Table
 from tfctl.errors import UsageError
 from tfctl.wording import shown, with_remedy
@@ -60,7 +60,7 @@ def verify(
     from tfctl.remote import inventory as inventories
     from tfctl.verify.run import Verification, run
 
-    source = inventories.load(named(inventory, inventory_option, "inventory"))
+    source = inventories.load(named_inventory(inventory, inventory_option))
     if junit and not junit.absolute().parent.is_dir():
         raise UsageError(f"--junit {junit}: no such directory")
     results = run(Verification(source, stack, limit, shared, burn_in and 60 * burn_in), say)

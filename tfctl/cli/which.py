@@ -56,7 +56,7 @@ class OpenJob:
 def open_job(
     argument: str | None,
     option: str | None,
-    inventory: Path | None,
+    inventory: Sequence[Path] | None,
     changes: bool = False,
     lines: bool = False,
     keep: bool = True,
@@ -78,7 +78,7 @@ def open_job(
 
 @contextmanager
 def open_task(
-    words: Sequence[str], option: str | None, inventory: Path | None, changes: bool = False
+    words: Sequence[str], option: str | None, inventory: Sequence[Path] | None, changes: bool = False
 ) -> Iterator[OpenJob]:
     """Do as `open_job` for a command with the words ``[JOB] [ROLE [INDEX]]``.
 
@@ -143,7 +143,7 @@ def require_meant(state: JobState, verb: str) -> None:
 
 @contextmanager
 def open_fleet(
-    argument: str | None, option: str | None, inventory: Path | None, keep: bool = True
+    argument: str | None, option: str | None, inventory: Sequence[Path] | None, keep: bool = True
 ) -> Iterator[tuple[Fleet, str | None]]:
     """Yield all hosts of the inventory, connected on first use, and the job's name if one is given.
 
@@ -233,15 +233,15 @@ def _may_be_role(word: str) -> bool:
     return ROLE.fullmatch(word) is not None
 
 
-def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path | None = None) -> Inventory:
+def find_inventory(option: Sequence[Path] | None, jobfile: Path | None = None, named: Path | None = None) -> Inventory:
     """Load the inventory: ``option``, else the one ``named`` in the job file ``jobfile``, else a default.
 
     Raise BadFile if it cannot be used, UsageError if there is none.
     """
-    from tfctl.remote import inventory
+    from tfctl.remote import inventory, inventory_sources
 
-    if option is not None:
-        return inventory.load(option)
+    if option:
+        return inventory.load(inventory_sources.joined(option))
     if named is not None:
         if not named.exists():
             raise BadFile(
@@ -258,13 +258,15 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
 def default_inventory() -> Path | None:
     """Return the inventory that is used if none is specified. That of ansible.cfg may not exist yet, like a lab's."""
     from tfctl.jobs import start_history
-    from tfctl.remote import inventory
+    from tfctl.remote import inventory, inventory_sources
 
     if chosen := os.environ.get("TFCTL_INVENTORY"):
-        return Path(chosen)
+        return inventory_sources.joined([Path(chosen)])
     default, recent = inventory.default_path(), start_history.inventory()
     # One set in the environment is always meant.
-    if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
+    if default is not None and (
+        inventory_sources.exists(default) or recent is None or os.environ.get("ANSIBLE_INVENTORY")
+    ):
         return default
     if recent is None:
         return None
@@ -273,19 +275,26 @@ def default_inventory() -> Path | None:
     return path
 
 
-def lay_out(file: Path, option: Path | None, env: Sequence[str] | None = None, job: JobFile | None = None) -> Layout:
+def lay_out(
+    file: Path, option: Sequence[Path] | None, env: Sequence[str] | None = None, job: JobFile | None = None
+) -> Layout:
     """Return a job file's layout on its inventory. ``env``: the options `-e`. ``job``: the file with some changes.
 
     Raise UsageError (2), BadFile (3).
     """
     from tfctl.model import layout, load, variables
+    from tfctl.model.host import check_logins
 
     outside = variables.external(env or (), os.environ)
     job = job or load.load(file)
-    return layout.lay_out(job, find_inventory(option, file, job.inventory), str(file), outside=outside)
+    found = layout.lay_out(job, find_inventory(option, file, job.inventory), str(file), outside=outside)
+    check_logins(found.hosts)
+    return found
 
 
-def find_job(argument: str | None, option: str | None, inventory: Path | None) -> tuple[Inventory, str | None]:
+def find_job(
+    argument: str | None, option: str | None, inventory: Sequence[Path] | None
+) -> tuple[Inventory, str | None]:
     """Return the inventory and the job's name, or None if no job is named. A word with `/` or `.yaml` is a job file.
 
     Raise UsageError (2), BadFile (3).

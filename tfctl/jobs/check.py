@@ -10,7 +10,7 @@ from pathlib import Path
 from tfctl.errors import BadFile, together
 from tfctl.jobs import scripts
 from tfctl.jobs.code import CodeListing
-from tfctl.model import masking, ports, shell, stacks
+from tfctl.model import assign, masking, shell, stacks
 from tfctl.model.host import stack_dirs
 from tfctl.model.job import Layout
 from tfctl.model.task import Slot
@@ -55,7 +55,7 @@ def check(layout: Layout, sent: CodeListing | None) -> Checked:
 
 def without_hosts(layout: Layout) -> list[str]:
     """Return sentences about what hosts say better: `start` asks them."""
-    return [*_unknown_stacks(layout), *ports.outgoing(layout)]
+    return [*_unknown_stacks(layout), *assign.outgoing_ports(layout)]
 
 
 def _unknown_stacks(layout: Layout) -> list[str]:

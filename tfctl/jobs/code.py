@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from tfctl.errors import BadFile
 from tfctl.jobs.destination import is_destination, is_of_pull
 from tfctl.jobs.secrets import has_secret, has_secret_name
+from tfctl.remote import inventory_sources
 
 if TYPE_CHECKING:
     from tfctl.model.job import Layout
@@ -118,9 +119,9 @@ def select(
 ) -> CodeListing:
     """List the files to pack. ``include``: files that are packed even if git ignores them or they look like secrets.
 
-    ``env_file``, whose variables the tasks get anyway, counts as a secret. ``inventory``, which may be a directory, is
-    not packed, even if git tracks it, nor are group_vars and host_vars beside it. If the files have more than
-    ``limit_mb`` together, so that `archive` refuses them, they are not searched for secrets. Raise BadFile for a
+    ``env_file``, whose variables the tasks get anyway, counts as a secret. ``inventory``, which may be a directory, or
+    several, is not packed, even if git tracks it, nor are group_vars and host_vars beside it. If the files have more
+    than ``limit_mb`` together, so that `archive` refuses them, they are not searched for secrets. Raise BadFile for a
     directory that cannot be read, for an included file that does not exist, and if git cannot list the files of its
     work tree.
     """
@@ -130,7 +131,8 @@ def select(
     try:
         listed = _listed(folder)
         found = listed.names
-        around = [inventory, *(inventory.parent / name for name in _INVENTORY_FOLDERS)] if inventory else []
+        sources = inventory_sources.paths(inventory) if inventory else []
+        around = [path for each in sources for path in (each, *(each.parent / name for name in _INVENTORY_FOLDERS))]
         of_inventory = _within(found, folder, around)
         found -= of_inventory
         own = _within(found, folder, [env_file] if env_file else [])

@@ -18,12 +18,11 @@ from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
 from tfctl.model import addresses, versions
-from tfctl.model.assign import assign, guard_port, own_address
+from tfctl.model.assign import assign, guard_port, outgoing_ports, own_address
 from tfctl.model.gpus import RESTART, missing_gpus
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
 from tfctl.model.plan import plans
-from tfctl.model.ports import outgoing
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import as_error
@@ -102,7 +101,7 @@ def _start(
             raise Outrun(errors) if all(refusal.retry for _, refusal in refusals) else together(errors)
         _require_reached(layout, sessions, say)
         _require_shared(layout, sessions)
-        for remark in outgoing(layout, {name: hello.outgoing for name, hello in sessions.hellos.items()}):
+        for remark in outgoing_ports(layout, {name: hello.outgoing for name, hello in sessions.hellos.items()}):
             say(remark)
         if others:
             others.require_alone(job.run, job.attempt, patience)

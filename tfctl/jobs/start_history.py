@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from tfctl import files
+from tfctl.remote import inventory_sources
 
 #: Directories, and runs of each, that are remembered.
 _DIRECTORIES, _RUNS = 200, 50
@@ -31,7 +32,7 @@ def inventory() -> tuple[Path, Path] | None:
     """
     known, here = _load(), _here()
     for folder in (here, *here.parents) if here else ():
-        if (entry := known.get(str(folder))) and (path := Path(entry["inventory"])).exists():
+        if (entry := known.get(str(folder))) and inventory_sources.exists(path := Path(entry["inventory"])):
             return path, folder
     return None
 

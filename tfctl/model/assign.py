@@ -11,12 +11,15 @@ from tfctl.model.host import LOOPBACK, Host, Site, is_loopback
 from tfctl.model.job import Job, Layout
 from tfctl.model.ports import port_for_guard
 from tfctl.model.task import Slot, Task
-from tfctl.wording import QUEUE, counted
+from tfctl.wording import QUEUE, abbreviated, counted
 
 if TYPE_CHECKING:
     from random import Random
 
     from tfctl.model.strategies.base import Strategy
+
+#: The range from which Linux takes the ports of outgoing connections, unless somebody has changed it (ip(7)).
+_OUTGOING = (32768, 60999)
 
 
 def assign(layout: Layout, sites: Mapping[str, Site], draw: Random | None = None) -> tuple[Task, ...]:
@@ -105,3 +108,24 @@ def _dialable(host: Host, site: Site, strategy: Strategy) -> str:
             "set tfctl_address to an IPv4 address of this host, or use another strategy",
         )
     return address
+
+
+def outgoing_ports(layout: Layout, ranges: Mapping[str, tuple[int, int] | None] | None = None) -> list[str]:
+    """Return a sentence for each range of ports of the job from which a host takes those of outgoing connections.
+
+    ``ranges``: the range of each host that has one in common with the job; by default, that of Linux for all.
+    """
+    found: dict[tuple[str, tuple[int, int], tuple[int, int]], list[str]] = {}
+    for host in layout.hosts:
+        taken = _OUTGOING if ranges is None else ranges.get(host.name)
+        ranges_of_job = {"ports": layout.ports} if layout.ports else {"tfctl_ports": host.ports}
+        if len(layout.hosts) > 1 and host == layout.head.host:
+            ranges_of_job["tfctl_ports"] = host.ports  # the guard of the job has one of these
+        for name, (first, last) in ranges_of_job.items():
+            if taken and first <= taken[1] and last >= taken[0]:
+                found.setdefault((name, (first, last), taken), []).append(host.name)
+    return [
+        f"{name}: {first}-{last} is in the range of outgoing connections of {abbreviated(hosts)} ({low}-{high}), which "
+        f"may take a port before a task does: choose ports below {low}"
+        for (name, (first, last), (low, high)), hosts in found.items()
+    ]

@@ -78,14 +78,15 @@ class Host:
 
 @dataclass(frozen=True)
 class Inventory:
-    """``source`` is the inventory's absolute path. Hosts and group members are in inventory order; a group's members
-    include those of its child groups. ``unknown``: the variables tfctl_* that tfctl does not read, with the hosts that
-    have them."""
+    """``source`` is the inventory's absolute path, or several, separated by commas. Hosts and group members are in
+    inventory order; a group's members include those of its child groups. ``unknown``: the variables tfctl_* that tfctl
+    does not read, with the hosts that have them. ``warnings``: those of Ansible, in sentences."""
 
     source: str
     hosts: tuple[Host, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def stack_dirs(self) -> tuple[str, ...]:
@@ -132,6 +133,17 @@ def check_variables(inventory: Inventory) -> None:
             raise BadFile(
                 f"{inventory.source}: {name} (of {abbreviated(hosts)}) is not a tfctl variable",
                 f"did you mean {known[meant[0]]}?",
+            )
+
+
+def check_logins(hosts: Iterable[Host]) -> None:
+    """Raise BadFile for a host whose inventory has a password, which neither tfctl nor provisioning uses."""
+    for host in hosts:
+        if host.ssh.password:
+            raise BadFile(
+                f"{host.name}: the inventory has a password (ansible_password), and tfctl logs in with keys only",
+                "install a key (ssh-copy-id), and remove the password from the inventory; that of sudo may stay "
+                "(ansible_become_password)",
             )
 
 

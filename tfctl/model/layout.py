@@ -65,7 +65,7 @@ def lay_out(
             policy=job.policy,
             rules=rules.resolve(job.policy, strategy, counts),
             slots=tuple(fitted),
-            notes=(*_unmatched(job, inventory), *notes),
+            notes=(*inventory.warnings, *_unmatched(job, inventory), *notes),
             others=tuple(host for host in inventory.hosts if host not in used),
         )
 

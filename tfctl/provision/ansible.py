@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -21,24 +20,14 @@ from pathlib import Path
 import tfctl
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import Inventory
+from tfctl.provision.ansible_environment import FORKS, environment
 from tfctl.provision.events import Collector, Event, Message
+from tfctl.provision.remedies import remedy_for
 from tfctl.provision.results import PlayResult
 from tfctl.provision.role_variables import inventory_variables
 from tfctl.provision.run_folder import GRACE_S, RunFolder, run_folder
-from tfctl.remote import ansible_cfg, inventory
+from tfctl.remote import inventory, inventory_faults, inventory_sources
 
-#: Hosts that Ansible works on at the same time. Each needs a process of about 50 MB on this machine.
-FORKS = 50
-_SSH = (
-    "ControlMaster=auto",
-    "ControlPersist=60s",
-    # A prompt of ssh would be hidden by the progress on the terminal.
-    "BatchMode=yes",
-    "StrictHostKeyChecking=yes",
-    # Without these, a connection to a host that has crashed ends only after a quarter of an hour.
-    "ServerAliveInterval=10",
-    "ServerAliveCountMax=3",
-)
 _NO_HOSTS = ("inventory", "no hosts", "host pattern", "--limit")
 
 
@@ -62,7 +51,7 @@ def data_dir() -> Path:
 
 @dataclass(frozen=True)
 class Play:
-    """A run of a playbook: its name in playbooks/, and what ansible-playbook is given.
+    """A run of a playbook: its name in playbooks/, and what ansible-playbook is given. ``inventory`` may be several.
 
     ``limit`` is a host pattern. ``variables`` override those of the inventory. ``become_password`` is for sudo.
     ``collections``: the directory in which Ansible finds the collection. ``known``: what tfctl itself has read of the
@@ -87,17 +76,16 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
     Raises BadFile for an inventory that cannot be read or has no such hosts, TfctlError if Ansible itself fails, and
     KeyboardInterrupt, once Ansible has ended, for Ctrl-C and SIGTERM.
     """
-    if not play.inventory.exists():
-        raise inventory.missing(play.inventory)
+    inventory.require(play.inventory)
     collector = Collector(inventory_variables(collection(play.collections) / "roles"))
     with _terminated_as_interrupted(), run_folder(play.become_password) as folder:
         with (folder.path / "output").open("w+", encoding="utf-8", errors="replace") as output:
             status = _run(play, folder, output.fileno(), lambda message: _report(collector, message, listen))
             output.seek(0)
-            reason = _reason(output.read(), status)
+            printed = output.read()
         folder.on_hosts = collector.worked or not collector.finished
     if not collector.finished:
-        raise _early_end(play, reason)
+        raise _early_end(play, printed, status)
     result = collector.result()
     if not result.hosts:
         raise BadFile(
@@ -119,7 +107,7 @@ def _run(play: Play, folder: RunFolder, output: int, handle: Callable[[Message],
         try:
             child = subprocess.Popen(
                 _command(play, folder),
-                env=_environment(play.collections, folder, writer, alive),
+                env=environment(play.collections, folder, writer, alive),
                 pass_fds=(writer, alive),
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -152,7 +140,7 @@ def _command(play: Play, folder: RunFolder) -> list[str]:
     playbook = collection(play.collections) / "playbooks" / f"{play.playbook}.yml"
     # -P: a file ansible.py or yaml.py in the current directory is not imported.
     words = [sys.executable, "-P", "-m", "ansible", "playbook", str(playbook)]
-    words += ["--inventory", str(play.inventory.absolute())]
+    words += [word for source in inventory_sources.split(play.inventory) for word in ("--inventory", source)]
     words += ["--inventory", str(folder.local_hosts)] if local else []
     words += ["--forks", str(FORKS), "--extra-vars", f"@{variables}"]
     words += ["--limit", play.limit] if play.limit else []
@@ -167,50 +155,6 @@ def _local_hosts(known: Inventory) -> str:
     reach them, or "" if there is none."""
     hosts = [host for host in known.hosts if host.is_local]
     return "".join(f"{host.name}{f' tfctl_address={host.address}' if host.address else ''}\n" for host in hosts)
-
-
-def _environment(collections: Path, folder: RunFolder, events: int, alive: int) -> dict[str, str]:
-    """Return the environment of Ansible. Its settings override those of the ansible.cfg that Ansible finds."""
-    return {
-        **os.environ,
-        "TFCTL_EVENTS_FD": str(events),
-        "TFCTL_ALIVE_FD": str(alive),
-        "TFCTL_RUN_FOLDER": str(folder.path),
-        "ANSIBLE_STDOUT_CALLBACK": "tfctl.cluster.events",
-        "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join([str(collections), *_own_collections()]),
-        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
-        "ANSIBLE_HOST_PATTERN_MISMATCH": "ignore",  # a group of hosts that a play makes for the next one may be empty
-        "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
-        "ANSIBLE_GATHERING": "explicit",
-        "ANSIBLE_HOST_KEY_CHECKING": "True",
-        "ANSIBLE_PIPELINING": "True",
-        "ANSIBLE_SSH_ARGS": shlex.join(word for option in _SSH for word in ("-o", option)),
-        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder.connections),
-        "ANSIBLE_BECOME_ASK_PASS": "False",  # there is no terminal
-        "ANSIBLE_TIMEOUT": "20",
-        "ANSIBLE_LOCAL_TEMP": str(folder.path / "local"),
-        **_remote_tmp(folder),
-        "ANSIBLE_INJECT_INVOCATION": "True",  # ansible-core 2.21 otherwise omits it from results: see causes_of
-        "ANSIBLE_NO_TARGET_SYSLOG": "True",  # arguments of modules contain whole files
-        "ANSIBLE_RETRY_FILES_ENABLED": "False",
-        "ANSIBLE_DEPRECATION_WARNINGS": "False",
-        "ANSIBLE_NOCOLOR": "1",
-    }
-
-
-def _own_collections() -> list[str]:
-    """Return the user's directories of collections, for the connection plugins and lookups of inventories."""
-    found = ansible_cfg.read().get("defaults", "collections_path", "ANSIBLE_COLLECTIONS_PATH")
-    default = ["~/.ansible/collections", "/usr/share/ansible/collections"]
-    return found.value.split(os.pathsep) if found else default
-
-
-def _remote_tmp(folder: RunFolder) -> dict[str, str]:
-    """Return the setting of Ansible's directory on the hosts. A user who has set another one keeps it."""
-    names = ("ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP")
-    settings = ansible_cfg.read()
-    set_by_user = any(settings.get("defaults", "remote_tmp", name) for name in names)
-    return {} if set_by_user else {"ANSIBLE_REMOTE_TEMP": folder.remote}
 
 
 @contextlib.contextmanager
@@ -253,8 +197,12 @@ def _reason(output: str, status: int) -> str:
     return "\n".join(errors or lines[-1:]) or f"exit {status}"
 
 
-def _early_end(play: Play, reason: str) -> TfctlError:
+def _early_end(play: Play, output: str, status: int) -> TfctlError:
     """Return the error for a run without a summary."""
+    if inventory_faults.is_of_inventory(output):
+        return inventory_faults.refusal(play.inventory, inventory_sources.paths(play.inventory), output)
+    reason = _reason(output, status)
     if any(word in reason.lower() for word in _NO_HOSTS):
         return BadFile(f"{play.inventory}: {reason}", f"see: ansible-inventory -i {play.inventory} --graph")
-    return TfctlError(f"Ansible ended early: {reason}")
+    found = remedy_for(reason)
+    return TfctlError(f"Ansible ended early: {reason}", found.naming("this machine") if found else "")

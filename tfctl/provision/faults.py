@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from tfctl.errors import ErrorObject, Exit, error_json
-from tfctl.provision.remedies import Remedy, remedy_for
+from tfctl.provision.remedies import remedy_for
+from tfctl.remedies import Remedy
 
 #: inventory: a variable of the inventory has a value that cannot be used; busy: a job runs; unfit: the host lacks what
 #: tfctl requires; failed: the work itself failed. Modules report two of them (plugins/module_utils/install.py).

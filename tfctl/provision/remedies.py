@@ -1,40 +1,19 @@
-"""What can be done about failures of Ansible's own tasks, chosen by the first pattern found in their output."""
+"""What can be done about failures of the roles' tasks, chosen by the first pattern found in their output.
+
+What other programs say is in tfctl/remedies.py.
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
+from tfctl import remedies
 from tfctl.errors import Exit
-from tfctl.wording import Lines, lines_of
+from tfctl.remedies import Remedy
 
-
-@dataclass(frozen=True)
-class Remedy:
-    """``text`` may contain {host}. ``exit``: the exit code of such a failure on a host that can be reached."""
-
-    pattern: str
-    text: str
-    exit: Exit = Exit.FAILED
-
-    def naming(self, host: str) -> str:
-        """Return the text with the host's name filled in."""
-        return Lines(*(line.replace("{host}", host) for line in lines_of(self.text)))
-
-
-_REMEDIES = (
+_OWN = (
     Remedy(r"cannot log in by ssh to ", "run this as that user on {host}, with one of these hosts: ssh -v HOST true"),
     Remedy(r"load key \S*id_tfctl", "delete ~/.ssh/id_tfctl of the user on {host}: the next run creates another key"),
     Remedy(r"unknown user:? ", "create this user on {host}, or correct the inventory"),
     Remedy(r"no such file.*ssh-keygen", "install openssh-client on {host}"),
-    Remedy(
-        r"host key verification failed|remote host identification has changed|no .* host key is known",
-        "compare {host}'s key with its owner, then correct the known_hosts file that the inventory names",
-    ),
-    Remedy(
-        r"permission denied \((publickey|password|keyboard)|no such identity|load key",
-        "give {host} the public key of ansible_ssh_private_key_file, or correct ansible_user",
-    ),
     Remedy(
         r"cannot run tfctl-node: ",
         "another rule of {host} overrides /etc/sudoers.d/tfctl: find it with sudo -l -U USER, and move it to a file "
@@ -42,34 +21,10 @@ _REMEDIES = (
         Exit.PREFLIGHT,
     ),
     Remedy(
-        r"waiting for privilege escalation prompt",
-        "sudo of {host} asks in a form that Ansible does not read, as sudo-rs does: let the login user use sudo "
-        "without a password, or select the other sudo (update-alternatives --config sudo)",
-        Exit.PREFLIGHT,
-    ),
-    Remedy(
         r"checksum for .* did not match",
         "the download differs from the expected file: check your mirror, and do not bypass the check",
     ),
     Remedy(r"https?://\S+: request failed", "check that {host} can reach this URL, or name a mirror in the inventory"),
-    Remedy(
-        r"incorrect sudo password",
-        "the login user of {host} has another password: try again, with --limit if not all hosts have the same",
-        Exit.PREFLIGHT,
-    ),
-    Remedy(
-        r"(become|sudo) password|a password is required",
-        Lines(
-            "enter the sudo password with -K, or let the login user of {host} use sudo without one (NOPASSWD)",
-            "jobs need no password in either case: provision permits the program tfctl-node to operators",
-        ),
-        Exit.PREFLIGHT,
-    ),
-    Remedy(
-        r"not in the sudoers|sudo: .*not found",
-        "let the login user of {host} use sudo, or log in as root",
-        Exit.PREFLIGHT,
-    ),
     Remedy(
         r"the (user|group) tfctl has the id",
         "remove that user or group from {host}, or set tfctl_uid to its number for all hosts (they share files)",
@@ -148,11 +103,6 @@ _REMEDIES = (
         "check that {host} can reach the time servers on UDP port 123; to see its offset: chronyc tracking",
     ),
     Remedy(
-        r"connect to host .*(timed out|no route|refused|unreachable)|could not resolve hostname|banner exchange"
-        r"|connection (closed|reset|timed out)|failed to connect to the host|^ssh ended before",
-        "check that {host} is up, and that its sshd listens at ansible_host and ansible_port",
-    ),
-    Remedy(
         r"python3?: (not found|no such file)|python3?: command not found|interpreter .* was not found",
         "install python3 on {host}, or name another with ansible_python_interpreter",
     ),
@@ -162,31 +112,12 @@ _REMEDIES = (
         Exit.PREFLIGHT,
     ),
     Remedy(
-        r"no module named '(apt_pkg|apt|dnf|libdnf|rpm)'",
-        "the Python of ansible_python_interpreter lacks the package manager's module: use {host}'s /usr/bin/python3",
-    ),
-    Remedy(
         r"requires( a minimum of)? python|syntaxerror: future feature",
         "/usr/bin/python3 of {host} is too old: upgrade its system",
-    ),
-    Remedy(r"no space left on device|disk quota exceeded", "free space on {host} (df -h shows where), then try again"),
-    Remedy(
-        r"read-only file system",
-        "the file system of {host} is mounted read-only, often after an error of the disk: see dmesg there",
     ),
     Remedy(
         r"/srv/.*operation not permitted|chown",
         "on the file server, make the UID of user tfctl (tfctl_uid) the owner of the directory, then try again",
-    ),
-    Remedy(
-        r"dpkg was interrupted",
-        "finish what was interrupted: run on {host}: dpkg --configure -a",
-        Exit.PREFLIGHT,
-    ),
-    Remedy(
-        r"unmet dependencies|--fix-broken",
-        "packages of {host} are installed in part: run there: apt --fix-broken install",
-        Exit.PREFLIGHT,
     ),
     Remedy(
         r"bad return status for module build|dkms.* failed to build",
@@ -194,40 +125,16 @@ _REMEDIES = (
         "The kernel may be too new for this driver, or its headers may be missing",
     ),
     Remedy(
-        r"could not get lock|dpkg frontend lock|is another process using it|failed to lock|lock\s?file is held"
-        r"|waiting for (the )?lock|waiting for process with pid",
-        "another package manager runs on {host}, such as unattended-upgrades after a boot: wait until it ends, then "
-        "try again",
-    ),
-    Remedy(
         r"key was rejected by service",
         "Secure Boot refuses the module: enrol the key of DKMS on {host} (mokutil --import), or turn Secure Boot off",
-    ),
-    Remedy(
-        r"no_pubkey|signatures couldn't be verified|gpg check failed|public key .* is not installed",
-        "a package source of {host} has no valid key: `apt-get update` or `dnf makecache` there names it",
-    ),
-    Remedy(
-        r"does not have a release file",
-        "a package source of {host} does not exist any more: correct or remove it in /etc/apt/sources.list.d",
-    ),
-    Remedy(
-        r"no available installation candidate|version '.*' for '.*' was not found|depsolve error|nothing provides",
-        "the package sources of {host} do not have this version, or what it needs: update the lists there (apt-get "
-        "update, dnf makecache), and add the source that has it",
-    ),
-    Remedy(r"held packages were changed", "list them on {host} (apt-mark showhold), apt-mark unhold, then try again"),
-    Remedy(
-        r"failed to fetch|unable to locate package|failed to update apt cache|no package .* available"
-        r"|failed to download metadata|all mirrors were tried",
-        "{host} cannot reach its package sources: `apt-get update` or `dnf makecache` there shows why",
     ),
     Remedy(
         r"does not match the hash|hash mismatch|hashes are required",
         "the download does not match the lock file's hash: check your mirror, and do not bypass the check",
     ),
     Remedy(
-        r"no matching distribution|could not find a version|max retries exceeded|name resolution|connection broken",
+        r"no matching distribution|could not find a version|max retries exceeded|connection broken"
+        r"|\[errno -\d\] .*name resolution",
         "this machine cannot reach a package index that has the wheels: check `pip config list`",
     ),
     Remedy(
@@ -238,7 +145,10 @@ _REMEDIES = (
         r"ran longer than [\d.]+ s and was killed",
         "run it by hand on {host} to see what it waits for (a lock, the network, a driver), then try again",
     ),
-    Remedy(r"certificate verify failed", "name the CA of the index's certificate in pip's configuration (global.cert)"),
+    Remedy(
+        r"certificate verify failed(?!.*(not yet valid|has expired))",
+        "name the CA of the index's certificate in pip's configuration (global.cert)",
+    ),
     Remedy(
         r"waiting for (last boot time check|system to boot|test command)|timed out waiting for .*reboot",
         "{host} has not come back after its reboot: look at its console",
@@ -248,12 +158,16 @@ _REMEDIES = (
         r"control process exited|job for \S+ failed|unable to (re)?start service",
         "to see why, run on {host}: systemctl status UNIT; journalctl -b -u UNIT",
     ),
+    Remedy(
+        r"driver/library version mismatch",
+        "restart {host}: the NVIDIA driver was replaced under the running kernel",
+        Exit.PREFLIGHT,
+    ),
     Remedy(r"failed after its reboot", "repair the host that failed, then provision with --reboot again"),
     Remedy(r"unit .* is masked", "unmask it on {host}: systemctl unmask UNIT"),
-    Remedy(r"sudo: ", "let the login user of {host} use sudo", Exit.PREFLIGHT),
 )
 
 
 def remedy_for(text: str) -> Remedy | None:
     """Return the remedy for this output, or None if none is known."""
-    return next((remedy for remedy in _REMEDIES if re.search(remedy.pattern, text, re.IGNORECASE)), None)
+    return remedies.remedy_for(text, _OWN)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tfctl.provision import ansible
 from tfctl.provision.events import Event
 from tfctl.provision.results import PlayResult
-from tfctl.remote import inventory
+from tfctl.provision.run import check_inventory
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class ResetRequest:
 def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
     """Reset the hosts. A host that runs a job is left alone; like any failure of a host, this is part of the result.
 
-    Raises whatever ansible.run raises.
+    Raises what `check_inventory` and ansible.run raise.
     """
+    known = check_inventory(request.inventory, request.limit, listen)
     variables = {"tfctl_reset_driver": request.driver}
     play = ansible.Play(
         "reset",
@@ -39,6 +40,6 @@ def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
         check=request.check,
         variables=variables,
         become_password=request.become_password,
-        known=inventory.if_usable(request.inventory),
+        known=known,
     )
     return ansible.run(play, listen)

@@ -9,9 +9,10 @@ from typing import TypedDict
 
 from tfctl.errors import BadFile, ErrorObject, TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
-from tfctl.model.host import check_variables
+from tfctl.model.host import Host, Inventory, check_logins, check_variables
+from tfctl.model.pattern import select
 from tfctl.provision import ansible, control, python_tree
-from tfctl.provision.events import Event
+from tfctl.provision.events import Event, Warned
 from tfctl.provision.explanation import Explanation
 from tfctl.provision.parts import PARTS
 from tfctl.provision.results import PlayResult
@@ -67,9 +68,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     Raises BadFile for an unknown stack or a misspelt variable of the inventory, UsageError for an unknown tag, and
     whatever ansible.run raises.
     """
-    known = inventory.if_usable(request.inventory)
-    if known:
-        check_variables(known)
+    known = check_inventory(request.inventory, request.limit, listen)
     if request.stack not in (None, stacks.NONE) and request.stack not in stacks.load():
         stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
@@ -112,8 +111,8 @@ def explain(
     Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
     inspected, and whatever ansible.run raises.
     """
+    known = check_inventory(source, host, lambda _: None)
     given: Variables = {"tfctl_more_trees": _packed(python_trees)}
-    known = inventory.if_usable(source)
     play = ansible.Play("explain", source, host, variables=given, become_password=become_password, known=known)
     (found, *more) = ansible.run(play, lambda _: None).hosts
     if more:
@@ -122,6 +121,30 @@ def explain(
         kind = Unreachable if found.unreachable else TfctlError
         raise kind(f"{found.host}: " + found.reason, found.remedy)
     return found.explained
+
+
+def check_inventory(source: Path, limit: str | None, listen: Callable[[Event], None]) -> Inventory | None:
+    """Report what Ansible warns of, and return the inventory, or None if tfctl cannot use it. What it contains, such as
+    a template, Ansible may accept.
+
+    Raises BadFile for a misspelt variable, and for a password of ssh."""
+    found = inventory.if_usable(source)
+    if found is None:
+        return None
+    check_variables(found)
+    check_logins(_limited(found, limit))
+    for warning in found.warnings:
+        place, _, text = warning.partition(": ")
+        listen(Warned(place, text))
+    return found
+
+
+def _limited(found: Inventory, limit: str | None) -> Sequence[Host]:
+    """Return the hosts that match, or none if only Ansible understands the pattern."""
+    try:
+        return select(found, limit) if limit else found.hosts
+    except TfctlError:
+        return ()
 
 
 def _variables(request: ProvisionRequest) -> Variables:

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import pwd
+import re
 import select
 import shlex
 import shutil
@@ -30,6 +31,9 @@ GRACE_S = 5.0
 LIMIT_S = 5.0
 #: The names of the folders begin with it.
 _PREFIX = "tfctl-ansible-"
+#: Directories in which sockets of ssh can be. Their paths have at most 104 bytes, of which ssh appends 17 while it
+#: makes one, and Ansible 11. In them, % and spaces have a meaning.
+_FOR_SOCKETS = re.compile(r"[\w./+:@-]{1,76}", re.ASCII)
 #: A folder younger than this (s) may belong to a run that has just begun.
 _NEW_S = 60.0
 #: Where Ansible keeps its temporary files on a host: modules below the home directory of root, all else below that of
@@ -52,8 +56,9 @@ class RunFolder:
 
     @property
     def connections(self) -> Path:
-        """The directory of the sockets of ssh's shared connections."""
-        return self.path / "ssh"
+        """The directory of the sockets of ssh's shared connections. In /tmp if those in the folder could not work."""
+        usual = self.path / "ssh"
+        return usual if _FOR_SOCKETS.fullmatch(str(usual)) else Path("/tmp", f"{self.path.name}-ssh")
 
     @property
     def local_hosts(self) -> Path:
@@ -104,7 +109,8 @@ class RunFolder:
             home = pwd.getpwuid(os.geteuid()).pw_dir  # of hosts with a local connection
             shutil.rmtree(self.remote.replace("~", home, 1), ignore_errors=True)
         _wait([_ssh(socket, "-O", "exit", "any") for socket in sockets])
-        shutil.rmtree(self.path, ignore_errors=True)
+        for path in (self.connections, self.path):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _command(self) -> str:
         """Return the command that removes the directories on a host, as the login user and as root."""

@@ -16,12 +16,19 @@ _LONGEST = 104 - 17 - 25
 def folder() -> Path | None:
     """Return this user's directory for control sockets, or None if no directory is safe. Another user who could write
     to it could take over the connections."""
-    path = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"tfctl-{os.getuid()}"
+    usual = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")
+    return next((found for each in usual if each and (found := _safe(Path(each, f"tfctl-{os.getuid()}")))), None)
+
+
+def _safe(path: Path) -> Path | None:
+    """Return the directory, which is created if it does not exist, if it is safe and its path is short enough."""
+    if len(os.fsencode(path)) > _LONGEST:
+        return None
     with suppress(OSError):
         path.mkdir(mode=0o700, exist_ok=True)
         state = path.lstat()
         safe = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o077
-        return path if safe and len(os.fsencode(path)) <= _LONGEST else None
+        return path if safe else None
     return None
 
 

@@ -17,7 +17,7 @@ from tfctl.node.names import ADDRESS, HOST
 from tfctl.remote.ansible_cfg import AnsibleSettings, Setting
 
 #: A template of Jinja, or its beginning.
-_TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
+TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", LOCAL)
 _PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
@@ -34,9 +34,21 @@ _INSTEAD = {
 }
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
+#: The variables that are read here, except passwords, of which only their existence matters.
+READ = (
+    "ansible_connection", "ansible_host", "ansible_ssh_host", "ansible_port", "ansible_ssh_port", "ansible_user",
+    "ansible_ssh_user", "ansible_ssh_private_key_file", "ansible_private_key_file", *_SSH_ARGS, "tfctl_address",
+    "tfctl_gpus_expected", "tfctl_output_roots", "tfctl_ports", "tfctl_ssh", "tfctl_stack", "tfctl_stack_dirs",
+)  # fmt: skip
 
-def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: AnsibleSettings) -> Host:
-    """Return the Host ``name``. As in Ansible, ansible.cfg and the environment give the defaults. Raises BadFile."""
+
+def host(
+    inventory: Path, name: str, variables: Mapping[str, Any], settings: AnsibleSettings, base: Path | None = None
+) -> Host:
+    """Return the Host ``name``. As in Ansible, ansible.cfg and the environment give the defaults. Raises BadFile.
+
+    ``base``: where relative paths of tfctl begin; None if the inventory has files in several directories.
+    """
     if not HOST.fullmatch(name):
         raise BadFile(
             f"{inventory}: no host can be called {name!r}", "give it another name, and its address as ansible_host"
@@ -67,7 +79,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Ans
         ports=known.port_range("tfctl_ports"),
         output_roots=known.paths("tfctl_output_roots"),
         gpus_expected=known.count("tfctl_gpus_expected"),
-        stack_dirs=known.local_paths("tfctl_stack_dirs", inventory if inventory.is_dir() else inventory.parent),
+        stack_dirs=known.local_paths("tfctl_stack_dirs", base),
     )
 
 
@@ -157,10 +169,18 @@ class _Variables:
                 raise self._bad(name, f"{path!r} is not an absolute path below /")
         return paths or DEFAULT_OUTPUT_ROOTS
 
-    def local_paths(self, name: str, base: Path) -> tuple[str, ...]:
-        """Return paths on this machine as absolute paths. ``base``: where relative ones begin."""
+    def local_paths(self, name: str, base: Path | None) -> tuple[str, ...]:
+        """Return paths on this machine as absolute paths. ``base``: where relative ones begin, or None."""
+        paths = self._list(name)
+        for path in paths if base is None else ():
+            if not path.startswith(("/", "~")):
+                raise self._bad(
+                    name,
+                    f"{path!r} is relative, and the inventories are in several directories",
+                    "write the whole path",
+                )
         try:
-            return local_paths(self._list(name), base)
+            return local_paths(paths, base or Path("/"))
         except RuntimeError as error:
             raise self._bad(name, str(error)) from None
 
@@ -197,15 +217,15 @@ class _Variables:
             raise self._bad(
                 name,
                 "is encrypted",
-                "tfctl cannot decrypt it: write the value itself, and use the vault only for secrets",
+                "write the value itself, or give the vault's password (ANSIBLE_VAULT_PASSWORD_FILE)",
             )
         if isinstance(value, dict | list):
             raise self._bad(name, "is not one value")
         text = str(value)
         # The rest of the value may hold a password, as in a proxy command.
-        if template := _TEMPLATE.search(text):
+        if template := TEMPLATE.search(text):
             raise self._bad(
-                name, f"{template[0]!r} is a template", "tfctl does not evaluate templates: write the value itself"
+                name, f"{template[0]!r} is a template", "Ansible has not evaluated it (!unsafe): write the value itself"
             )
         if control := _CONTROL.search(text):
             raise self._bad(name, f"control character {control[0]!a} at position {control.start()}")

@@ -1,20 +1,22 @@
 """Load Ansible inventories. Ansible itself reads them, and its answer is cached by content.
 
-This is the only file that runs ansible-inventory, which takes 0.4 s; a cached answer takes 2 ms.
+This is the only file that runs ansible-inventory, which takes 0.4 s; a cached answer takes 2 ms. If tfctl needs a value
+that is a template, it also runs ansible.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import VARIABLES, Inventory
-from tfctl.remote import ansible_cfg, hostvars, inventory_cache
+from tfctl.remote import ansible_cfg, hostvars, inventory_cache, inventory_faults, inventory_sources, inventory_values
 from tfctl.remote.own_address import with_own_addresses
 
 if TYPE_CHECKING:
@@ -26,18 +28,20 @@ LIMIT_S = 120.0
 
 
 def load(path: Path) -> Inventory:
-    """Load the inventory at ``path``, a file or a directory in any format that Ansible reads.
+    """Load the inventory at ``path``, a file or a directory in any format that Ansible reads, or several
+    (`inventory_sources.joined`), which Ansible merges: where they set the same variable of a host, the last one wins.
 
     Raises BadFile if it is missing, cannot be read, has no hosts, or has connection settings that tfctl cannot use.
     """
-    path = Path(os.path.normpath(ansible_cfg.expanded(path).absolute()))
-    if not path.exists():
-        raise missing(path)
-    digest = inventory_cache.digest(path, _program)
+    sources = inventory_sources.split(path)
+    path = Path(",".join(sources))
+    require(path)
+    digest = inventory_cache.digest(sources, _program)
     found = inventory_cache.get(digest, str(path))
     if found is None:
-        found = _read(path)
-        inventory_cache.put(digest, found)
+        found, computed = _read(path)
+        # What a template looks up may change, and what was encrypted is not stored.
+        inventory_cache.put(None if computed else digest, found)
     return with_own_addresses(found)
 
 
@@ -47,6 +51,13 @@ def if_usable(path: Path) -> Inventory | None:
         return load(path)
     except TfctlError:
         return None
+
+
+def require(path: Path) -> None:
+    """Raise BadFile for an inventory that does not exist, or for the first of several."""
+    for each in inventory_sources.paths(path):
+        if not each.exists():
+            raise missing(each)
 
 
 def missing(path: Path) -> BadFile:
@@ -62,29 +73,35 @@ def for_missing(path: Path, otherwise: str) -> str:
 
 
 def default_path() -> Path | None:
-    """Return the inventory that Ansible would use: from ANSIBLE_INVENTORY, else from ansible.cfg, else None."""
+    """Return the inventory that Ansible would use, or several: from ANSIBLE_INVENTORY, else ansible.cfg, else None."""
     found = ansible_cfg.read().get("defaults", "inventory", "ANSIBLE_INVENTORY")
     if found is None:
         return None
-    if "," in found.value:
-        raise BadFile(f"{found.place} names several inventories", "name one with -i")
-    return found.path
+    return inventory_sources.of_paths(
+        replace(found, value=part).path for part in found.value.split(",") if part.strip()
+    )
 
 
-def _read(path: Path) -> Inventory:
-    listing = _listing(path)
+def _read(path: Path) -> tuple[Inventory, bool]:
+    """Return the inventory, and whether Ansible had to compute some of its values."""
+    listing, warnings = _listing(path)
     variables = listing.get("_meta", {}).get("hostvars", {})
     order = _group_order(listing)
     names = list(dict.fromkeys(name for group in order for name in listing.get(group, {}).get("hosts", [])))
     if not names:
         raise BadFile(f"{path}: no hosts in it", "an inventory has one host a line: node1 ansible_host=10.0.0.1")
     settings = ansible_cfg.read()
-    hosts = tuple(hostvars.host(path, name, variables.get(name, {}), settings) for name in names)
+    base = inventory_sources.base(path)
+    adhoc = str(Path(_program()).with_name("ansible"))
+    computed = inventory_values.evaluated(path, variables, lambda words: _ansible(path, adhoc, *words))
+    variables = computed or variables
+    hosts = tuple(hostvars.host(path, name, variables.get(name, {}), settings, base) for name in names)
     groups = {group: _members(listing, group, names) for group in order}
-    return Inventory(str(path), hosts, {**groups, "all": tuple(names)}, _unknown(variables))
+    found = Inventory(str(path), hosts, {**groups, "all": tuple(names)}, _unknown(variables), warnings)
+    return found, computed is not None
 
 
-def _unknown(variables: dict[str, dict[str, Any]]) -> dict[str, tuple[str, ...]]:
+def _unknown(variables: inventory_values.Variables) -> dict[str, tuple[str, ...]]:
     """Return the variables tfctl_* that tfctl does not read, with the hosts that have them."""
     found: dict[str, tuple[str, ...]] = {}
     for host, known in variables.items():
@@ -125,24 +142,30 @@ def _program() -> str:
     return found
 
 
-def _listing(path: Path) -> dict[str, Any]:
+def _listing(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what ansible-inventory prints, and its warnings."""
+    files = inventory_sources.paths(path)
+    if broken := inventory_faults.broken_program(files):
+        raise broken
     done = _run(path)
     # Ansible skips unreadable files of a directory with a mere warning: half a cluster could be missing.
-    unread = re.search(r"Unable to parse (.+?) as an inventory source", done.stderr)
-    if done.returncode != 0 or unread:
-        raise BadFile(
-            _cause(Path(unread[1]) if unread else path, done.stderr), f"run `ansible-inventory --list -i {path}`"
-        )
+    if done.returncode != 0 or "Unable to parse" in done.stderr:
+        raise inventory_faults.refusal(path, files, done.stderr)
     try:
         listing = json.loads(done.stdout)
     except ValueError:
         raise BadFile(
             f"{path}: `ansible-inventory --list` printed no JSON", "is ansible-core completely installed?"
         ) from None
-    return listing if isinstance(listing, dict) else {}
+    return listing if isinstance(listing, dict) else {}, inventory_faults.warnings(path, done.stderr)
 
 
 def _run(path: Path) -> subprocess.CompletedProcess[str]:
+    return _ansible(path, _program(), "--list")
+
+
+def _ansible(path: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Ansible on the inventory."""
     import subprocess
 
     environment = {
@@ -151,13 +174,17 @@ def _run(path: Path) -> subprocess.CompletedProcess[str]:
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_FORCE_COLOR": "0",
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
+        "ANSIBLE_VERBOSITY": "0",
+        "ANSIBLE_ASK_VAULT_PASS": "False",  # there is no terminal
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
         "ANSIBLE_INVENTORY_UNPARSED_FAILED": "true",
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    # --playbook-dir: otherwise group_vars/ of the current directory would count too.
-    base = path if path.is_dir() else path.parent
-    command = [_program(), "--list", "-i", str(path), "--playbook-dir", str(base)]
+    # --playbook-dir: otherwise group_vars/ of the current directory would count too. Those of the directory that is
+    # named override others, so it has none if there are several inventories.
+    base = inventory_sources.base(path) or Path(__file__).parent
+    sources = [word for source in inventory_sources.split(path) for word in ("-i", source)]
+    command = [program, *sources, "--playbook-dir", str(base), *words]
     try:
         # A new session has no terminal, so nothing can prompt for a password unseen.
         return subprocess.run(
@@ -172,22 +199,5 @@ def _run(path: Path) -> subprocess.CompletedProcess[str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        what = f"{path}: ansible-inventory ran longer than {LIMIT_S:.0f} s and was killed"
-        raise BadFile(what, f"see what it waits for: ansible-inventory --list -i {path}") from None
-
-
-def _cause(path: Path, stderr: str) -> str:
-    """Return the cause that Ansible gives for ``path``, in one line, preferring the plugin meant for such a file."""
-    plugin = "yaml" if path.suffix in (".yml", ".yaml", ".json") else "script" if os.access(path, os.X_OK) else "ini"
-    causes = re.findall(rf"Failed to parse inventory with '{plugin}' plugin: (.+)", stderr)
-    places = re.findall(rf"Origin: ({re.escape(str(path))}\S*)", stderr)
-    own = re.search(r"Standard error from inventory script:\n(.+)", stderr) if plugin == "script" else None
-    message = f" ({own[1]})" if own else ""
-    return f"{max(places, key=len, default=path)}: {causes[0] if causes else _last_error(stderr)}{message}"
-
-
-def _last_error(stderr: str) -> str:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR!"))]
-    line = (errors or lines or ["Ansible gave no reason"])[-1]
-    return re.sub(r"^(\[ERROR\]:|ERROR!|\[WARNING\]:)\s*", "", line)
+        what = f"{path}: {Path(program).name} ran longer than {LIMIT_S:.0f} s and was killed"
+        raise BadFile(what, f"see what it waits for: ansible-inventory --list {shlex.join(sources)}") from None

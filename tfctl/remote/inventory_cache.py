@@ -8,20 +8,21 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import tfctl
 from tfctl.model.host import Host, Inventory, Ssh
 from tfctl.remote import ansible_cfg
+from tfctl.remote.inventory_faults import PLUGIN
+from tfctl.remote.inventory_sources import is_host_list
 
 #: Most answers kept. The oldest are dropped first.
 KEPT = 200
 _VARIABLE = re.compile(rb"\$\{?(\w+)")
-_PLUGIN = re.compile(rb"^[\"']?plugin[\"']?\s*:", re.MULTILINE)
 
 
-def digest(path: Path, program: Callable[[], str]) -> str | None:
+def digest(sources: Sequence[str], program: Callable[[], str]) -> str | None:
     """Return a digest of everything that Ansible's answer depends on, or None if the inventory is a program or queries
     a service."""
     total = hashlib.sha256()
@@ -32,7 +33,7 @@ def digest(path: Path, program: Callable[[], str]) -> str | None:
     command = Path(program())
     state = command.stat()
     # Every installed version of Ansible rewrites the command file; asking for its version takes half a second.
-    add(tfctl.__version__, path, Path.cwd(), Path.home(), command, state.st_mtime_ns, state.st_size)
+    add(tfctl.__version__, *sources, Path.cwd(), Path.home(), command, state.st_mtime_ns, state.st_size)
     add(*sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ANSIBLE_")))
 
     def add_variables(content: bytes) -> None:
@@ -46,7 +47,7 @@ def digest(path: Path, program: Callable[[], str]) -> str | None:
         add(config, content)
         add_variables(content)
     try:
-        for file in _files(path):
+        for file in (file for path in sources if not is_host_list(path) for file in _files(Path(path))):
             content, mode = file.read_bytes(), file.stat().st_mode
             if _is_dynamic(file, content, mode):
                 return None
@@ -58,13 +59,15 @@ def digest(path: Path, program: Callable[[], str]) -> str | None:
 
 
 def get(name: str | None, source: str) -> Inventory | None:
-    """Return the cached answer for this digest, or None. ``source``: the inventory's path."""
+    """Return the cached answer for this digest, or None. ``source``: that of the inventory."""
     if name is None:
         return None
     try:
         stored = json.loads(_file(name).read_bytes())
         hosts = tuple(_host(**each) for each in stored["hosts"])
-        return Inventory(source, hosts, _tuples(stored["groups"]), _tuples(stored["unknown"]))
+        return Inventory(
+            source, hosts, _tuples(stored["groups"]), _tuples(stored["unknown"]), tuple(stored["warnings"])
+        )
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -82,9 +85,8 @@ def put(name: str | None, inventory: Inventory) -> None:
         part = file.with_suffix(f".{os.getpid()}")
         part.touch(mode=0o600)
         hosts = [asdict(host) for host in inventory.hosts]
-        part.write_text(
-            json.dumps({"hosts": hosts, "groups": dict(inventory.groups), "unknown": dict(inventory.unknown)})
-        )
+        stored = {"hosts": hosts, "groups": dict(inventory.groups), "unknown": dict(inventory.unknown)}
+        part.write_text(json.dumps({**stored, "warnings": inventory.warnings}))
         part.replace(file)
 
 
@@ -104,7 +106,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_dynamic(file: Path, content: bytes, mode: int) -> bool:
-    if file.suffix in (".yml", ".yaml") and _PLUGIN.search(content):
+    if file.suffix in (".yml", ".yaml") and PLUGIN.search(content):
         return True
     return content.startswith(b"#!") or bool(mode & stat.S_IXUSR)
 

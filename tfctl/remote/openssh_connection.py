@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tfctl.errors import BadFile, TfctlError
+from tfctl.errors import TfctlError
 from tfctl.model.host import Host
 from tfctl.remote import control, refusals
 from tfctl.remote.channel import Spare
@@ -53,12 +53,7 @@ _OPTIONS = (
 
 
 def connect(host: Host) -> OpenSshConnection:
-    """Connect as `transport.connect` does. Raises BadFile for a host whose inventory has a password."""
-    if host.ssh.password:
-        raise BadFile(
-            f"{host.name}: the inventory has a password (ansible_password), and the transport openssh cannot use one",
-            "log in with a key, and remove the password from the inventory",
-        )
+    """Connect as `transport.connect` does."""
     server = resolve(host)
     with turn(server):
         end = time.monotonic() + server.limit

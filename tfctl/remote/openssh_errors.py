@@ -31,11 +31,16 @@ def of_ended(server: Server, log: str) -> TfctlError:
     log = log.replace("\r", "")
     return (
         _of_configuration(server, log)
+        or refusals.not_let_in(server, _without_debugging(log))
         or _of_network(server, log)
         or _of_host_key(server, log)
         or _of_login(server, log)
         or _of_key_exchange(server, log)
     )
+
+
+def _without_debugging(log: str) -> str:
+    return "\n".join(line for line in log.splitlines() if not line.startswith("debug"))
 
 
 def _of_configuration(server: Server, log: str) -> TfctlError | None:
@@ -77,7 +82,7 @@ def _of_login(server: Server, log: str) -> TfctlError | None:
     for name in server.keys:
         if error := _of_key_file(server, name, log):
             return error
-    return refusals.login_refused(server, denied[1] or "")
+    return refusals.key_refused(server, denied[1] or "")
 
 
 def _of_key_file(server: Server, name: str, log: str) -> Unreachable | None:
@@ -97,7 +102,7 @@ def _of_key_file(server: Server, name: str, log: str) -> Unreachable | None:
 
 
 def _of_key_exchange(server: Server, log: str) -> TfctlError:
-    lines = [line for line in log.splitlines() if line and not line.startswith("debug")]
+    lines = [line for line in _without_debugging(log).splitlines() if line]
     if re.search(r"Connection timed out( during banner exchange)?$", log, re.M):
         return of_timeout(server, log)  # ssh has noticed its own ConnectTimeout first
     if found := re.search(r"Unable to negotiate with .*?: (.+)$", log, re.M):

@@ -238,7 +238,9 @@ def _log_in(transport: paramiko.Transport, server: Server, end: float) -> None:
                 )
             if not transport.is_active():
                 break
-    raise refusals.login_refused(server)
+    # Not get_banner(), which returns nothing once the host has closed the connection.
+    banner = getattr(transport.auth_handler, "banner", None) or b""
+    raise refusals.not_let_in(server, banner.decode(errors="replace")) or refusals.key_refused(server)
 
 
 def _offer(transport: paramiko.Transport, user: str, key: paramiko.PKey, first: bool, limit: float) -> None:

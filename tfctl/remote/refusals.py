@@ -6,15 +6,12 @@ import errno
 import shlex
 
 from tfctl.errors import Unreachable
+from tfctl.remedies import GIVE_ADDRESS, IS_IT_UP, START_SSHD, TOO_MANY, login_refused
 from tfctl.remote.ssh_config import Server
+from tfctl.wording import plain_lines
 
 WITH_OPENSSH = "connect with the ssh program: set TFCTL_SSH=openssh, or tfctl_ssh=openssh in the inventory"
 OVERLOADED = "the machine may be overloaded, or out of disk or memory: check its console"
-_IS_IT_UP = "check that the machine is up, that its address is correct, and that no firewall or VPN blocks it (ping)"
-_TOO_MANY = (
-    "its sshd may refuse connections for a while (MaxStartups, PerSourcePenalties), or a firewall rejects this "
-    "machine: see `journalctl -u ssh` on the host"
-)
 
 
 def not_connected(server: Server, error: OSError) -> Unreachable:
@@ -22,19 +19,19 @@ def not_connected(server: Server, error: OSError) -> Unreachable:
     if isinstance(error, ConnectionRefusedError):
         return Unreachable(
             f"{server.name}: {server.place} refuses the connection",
-            "start sshd there (systemctl start ssh), or correct ansible_host and ansible_port",
+            START_SSHD,
         )
     if isinstance(error, TimeoutError) and error.errno is None:
-        return Unreachable(f"{server.name}: {server.place} does not answer within {server.limit:g} s", _IS_IT_UP)
+        return Unreachable(f"{server.name}: {server.place} does not answer within {server.limit:g} s", IS_IT_UP)
     if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return Unreachable(f"{server.name}: no route to {server.place}", _IS_IT_UP)
-    return Unreachable(f"{server.name}: no connection to {server.place}: {error.strerror or error}", _IS_IT_UP)
+        return Unreachable(f"{server.name}: no route to {server.place}", IS_IT_UP)
+    return Unreachable(f"{server.name}: no connection to {server.place}: {error.strerror or error}", IS_IT_UP)
 
 
 def name_not_found(server: Server, reason: object) -> Unreachable:
     return Unreachable(
         f"{server.name}: the name '{server.address}' is not found: {reason}",
-        "correct it, or give the address in the inventory: ansible_host=10.0.0.1",
+        GIVE_ADDRESS,
     )
 
 
@@ -63,12 +60,12 @@ def silent_in_login(server: Server) -> Unreachable:
 
 
 def closed_at_first(server: Server) -> Unreachable:
-    return Unreachable(f"{server.name}: {server.place} closes the connection before it sends anything", _TOO_MANY)
+    return Unreachable(f"{server.name}: {server.place} closes the connection before it sends anything", TOO_MANY)
 
 
 def key_exchange_ended(server: Server, reason: str) -> Unreachable:
     what = f": {reason}" if reason else ""
-    return Unreachable(f"{server.name}: {server.place} broke off the key exchange{what}", _TOO_MANY)
+    return Unreachable(f"{server.name}: {server.place} broke off the key exchange{what}", TOO_MANY)
 
 
 def not_sshd(server: Server, greeting: str) -> Unreachable:
@@ -100,7 +97,18 @@ def certificate_invalid(server: Server, reason: str) -> Unreachable:
     )
 
 
-def login_refused(server: Server, methods: str = "") -> Unreachable:
+def not_let_in(server: Server, text: str) -> Unreachable | None:
+    """The host accepts the key, but refuses the user. ``text``: what it says. None if it does not say so there."""
+    found = login_refused(plain_lines(text))
+    if found is None:
+        return None
+    line, remedy = found
+    return Unreachable(
+        f"{server.name}: {server.place} does not let user {server.user} log in: {line}", remedy.naming(server.name)
+    )
+
+
+def key_refused(server: Server, methods: str = "") -> Unreachable:
     """The host accepts no key; ``methods`` are what it accepts instead, or empty."""
     file = f" -i {shlex.quote(server.keys[0])}" if server.keys else ""
     accepted = f"; it accepts {methods}" if methods else ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from tfctl.errors import Exit, PreflightFailed, TfctlError, Unreachable, of_exit
 from tfctl.node import names, wire
+from tfctl.remedies import login_refused, remedy_for
 from tfctl.remote.channel import CHUNK, Spare
 
 if TYPE_CHECKING:
@@ -345,11 +346,15 @@ class Session:
         output = "\n".join(
             [skipped.decode(errors="replace"), self._channel.stderr(), rest.decode(errors="replace")]
         ).strip()
-        if not self._started and (refusal := _not_run(self.host, output, status)):
+        if not self._started and (refusal := _not_let_in(self.host, output) or _not_run(self.host, output, status)):
             return refusal
         last = (output.splitlines() or ["it printed nothing"])[-1]
+        found = remedy_for(output)
+        by_hand = (
+            f"to see all that it prints, log in to {self.host} as the same user: sudo -n {names.PROGRAM} </dev/null"
+        )
         return TfctlError(
-            f"{self.host}: tfctl-node ended with status {status}: {last}", "see `journalctl -e` on the host"
+            f"{self.host}: tfctl-node ended with status {status}: {last}", found.naming(self.host) if found else by_hand
         )
 
 
@@ -366,6 +371,12 @@ def _object_in(line: bytes) -> bytes:
             wire.node_message(line[found.start() :])
             return line[found.start() :]
     return b""
+
+
+def _not_let_in(host: str, output: str) -> Unreachable | None:
+    """Return the reason why the user may not log in, or None if the output has none."""
+    found = login_refused(output)
+    return found and Unreachable(f"{host}: the login ends at once: {found[0]}", found[1].naming(host))
 
 
 def _not_run(host: str, output: str, status: int) -> PreflightFailed | None:

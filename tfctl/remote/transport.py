@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol
 
 from tfctl.errors import UsageError
-from tfctl.model.host import LOCAL, TRANSPORTS, Host
+from tfctl.model.host import LOCAL, TRANSPORTS, Host, check_logins
 from tfctl.remote.channel import Channel, Spare
 
 #: Seconds between keepalives, which stop middleboxes from dropping the connection and reveal a dead peer.
@@ -76,9 +76,11 @@ class Connection(Protocol):
 def connect(host: Host) -> Connection:
     """Connect to ``host``, verify its key and log in without a password, within its ConnectTimeout or else 10 s.
 
-    Raises Unreachable, which names the host and a remedy; BadFile for ssh arguments or an ssh_config that ssh rejects;
-    UsageError for an unknown transport; and PreflightFailed for a local host, see local_connection.py.
+    Raises Unreachable, which names the host and a remedy; BadFile for ssh arguments or an ssh_config that ssh rejects,
+    and for a host whose inventory has a password; UsageError for an unknown transport; and PreflightFailed for a local
+    host, see local_connection.py.
     """
+    check_logins([host])
     name = transport_of(host)
     if name == LOCAL:
         from tfctl.remote import local_connection

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 
 import pytest
-from node_tree import Tree, answers, digest, make_plan, make_task, reserve, sh, tarball
+from node_tree import Tree, answers, digest, guarded, make_plan, make_task, reserve, sh, tarball
 
 from tfctl.node import code, names, summaries, wire
 from tfctl.node.session import RequestRefused
@@ -44,6 +45,24 @@ def test_prune_deletes_attempts_code_and_restart_files_of_ended_jobs_alone(tree:
     assert list((tree / names.CODE_STORE).iterdir()) == []
     assert not [name for name in tree.files() if name.startswith(("run/systemd/system/tfctl-", "run/tfctl/e"))]
     assert not list((tree / names.JOBS).iterdir())
+
+
+@pytest.mark.parametrize(("job", "over", "waits"), [("digits", False, True), (None, True, True), (None, False, False)])
+def test_prune_waits_for_the_guard_of_a_job_that_has_just_ended(
+    tree: Tree, job: str | None, over: bool, waits: bool
+) -> None:
+    """If all jobs are meant, tasks of a job that is not known to be over may run elsewhere: its guard stays."""
+    tree.run(guarded())
+    tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
+    state = tree / f"manager/{names.guard_service('digits')}.state"
+    state.write_text("ActiveState=active\n")
+    if over:
+        (tree / names.guard_dir("digits", 1) / "report.json").write_text('{"over": true}')
+    timer = threading.Timer(1.5, state.write_text, ["ActiveState=inactive\n"])
+    timer.start()
+    [stored] = tree.ask("prune", **({"job": job} if job else {}))["attempts"]
+    timer.cancel()
+    assert stored[6] is not waits, "whether the job is alive"
 
 
 def _keep(tree: Tree, job: str, attempt: int, run: str, code: str) -> None:

@@ -26,6 +26,7 @@ from tests.linked_collection import link_collection
 from tests.linked_package import link_package
 from tfctl.errors import BadFile, Exit, TfctlError
 from tfctl.provision import ansible
+from tfctl.provision.ansible_environment import environment
 from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
 from tfctl.provision.reset import ResetRequest
 from tfctl.provision.results import PlayResult
@@ -102,6 +103,113 @@ def test_playbook_continues_on_other_hosts_when_one_fails(ran: tuple[Path, PlayR
 def test_debug_message_of_a_role_is_a_warning(ran: tuple[Path, PlayResult, list[Event]]) -> None:
     _, _, events = ran
     assert [event for event in events if isinstance(event, Warned)] == [Warned("a", "a is slow")]
+
+
+#: Settings of a user that would change which tasks run, on which hosts, as whom, or what is known of their results.
+OF_A_USER = """
+[defaults]
+strategy = free
+strategy_plugins = {folder}/own
+any_errors_fatal = True
+forks = 1
+callbacks_enabled = own
+callback_plugins = {folder}/own
+stdout_callback = yaml
+task_timeout = 1
+no_log = True
+verbosity = 4
+debug = False
+transport = paramiko
+force_color = True
+gathering = smart
+fact_caching = jsonfile
+ask_vault_pass = True
+ask_pass = True
+enable_task_debugger = True
+[tags]
+skip = always
+run = never
+[privilege_escalation]
+become = True
+become_user = nobody
+become_ask_pass = True
+[ssh_connection]
+control_path = {folder}/own-%%h
+[diff]
+always = True
+"""
+CALLBACK = """
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_NAME = "own"
+
+    def v2_playbook_on_start(self, playbook):
+        open({file!r}, "w")
+"""
+
+
+def test_settings_of_a_user_do_not_change_a_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/own.py").write_text(CALLBACK.format(file=str(tmp_path / "called")))
+    config = tmp_path / "ansible.cfg"
+    config.write_text(OF_A_USER.format(folder=tmp_path))
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(config))
+    playbook(
+        folder,
+        {"name": "Stop", "ansible.builtin.fail": {"msg": "out of paper"}, "when": "inventory_hostname == 'b'"},
+        {"name": "Wait", "ansible.builtin.command": "sleep 1.5", "when": "inventory_hostname == 'a'"},
+        {"name": "Create", "ansible.builtin.file": {"path": f"{folder}/made", "state": "touch"}, "tags": ["always"]},
+    )
+    events: list[Event] = []
+    a, b, c = ansible.run(play_of(folder, "a", "b", "c"), events.append).hosts
+    assert (a.exit, b.exit, c.exit) == (Exit.OK, Exit.FAILED, Exit.OK), (a.reason, c.reason)
+    assert b.reason == "out of paper"
+    assert [event.name for event in events if isinstance(event, TaskStarted)] == ["Stop", "Wait", "Create"]
+    assert not any(event.diff for event in events if isinstance(event, HostDone))
+    assert (folder / "made").stat().st_uid == os.getuid()
+    assert not (tmp_path / "called").exists()
+
+
+def test_ssh_arguments_of_a_user_follow_those_of_tfctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tfctl's own connections use them too, so that both reach the hosts behind the same jump host."""
+    config = tmp_path / "ansible.cfg"
+    config.write_text(
+        "[ssh_connection]\nssh_args = -F own.cfg -o ControlPath=/own -oControlMaster=no -o ControlPersist=9 -J b\n"
+    )
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(config))
+    with run_folder() as made:
+        words = environment(tmp_path, made, 3, 4)["ANSIBLE_SSH_ARGS"].split()
+    assert words[-4:] == ["-F", "own.cfg", "-J", "b"]
+    assert [word for word in words if word.startswith("Control")] == ["ControlMaster=auto", "ControlPersist=60s"]
+    assert "StrictHostKeyChecking=yes" in words
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1", "tr_TR.UTF-8", "no/such locale"])
+def test_playbook_runs_in_every_locale(folder: Path, locale: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LC_ALL", "LANG", "LC_CTYPE"):
+        monkeypatch.setenv(name, locale)
+    playbook(folder, {"name": "Speak", "ansible.builtin.debug": {"msg": "İzmir"}})
+    events: list[Event] = []
+    assert ansible.run(play_of(folder, "a"), events.append).exit is Exit.OK
+    assert [event.text for event in events if isinstance(event, Warned)] == ["İzmir"]
+
+
+@pytest.mark.parametrize("name", ["", "with spaces", "100%", "x" * 100, "'quoted' $HOME"])
+def test_sockets_of_ssh_are_where_their_paths_are_valid(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their names are those that Ansible chooses, and ssh appends 17 characters while it makes one."""
+    (tmp_path / name).mkdir(exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name) if name else "/var/tmp")
+    with run_folder() as made:
+        path = f"{made.connections}/0123456789"
+        assert len(path) + 17 <= 104
+        assert not set(path) & set(" %'$")
+        assert made.path.parent == Path(tempfile.gettempdir())
+        folders = (made.path, made.connections)
+        assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
+    assert not any(folder.exists() for folder in folders)
 
 
 #: A module that fails and passes on an exception, as some modules of Ansible do.

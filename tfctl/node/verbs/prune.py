@@ -24,6 +24,8 @@ from ..wire import AttemptName
 _ASIDE = ".pruned-"
 #: How long to wait for a start that writes its files (s): the client expects a sign of life within 30 s.
 _PATIENCE_S = 20.0
+#: How long the guards of jobs that have just ended may take to leave (s), and how often to look.
+_LEAVES_S, _LOOK_S = 15.0, 0.2
 #: How long deleting may take (s).
 _LIMIT_S = 3600.0
 
@@ -32,6 +34,7 @@ def run(system: System, session: NodeSession, request: wire.PruneRequest) -> Non
     """Serve one request. Raises RequestRefused, Gone."""
     if request.attempts is None:
         job = None if request.job is None else fields.job_name(request.job)
+        _let_guards_leave(system, job)
         session.send(wire.Stored(tuple(_stored(system, job))))
         return
     with reservations.lock(system, _PATIENCE_S):
@@ -42,6 +45,30 @@ def run(system: System, session: NodeSession, request: wire.PruneRequest) -> Non
     mib = disks.size_mib(aside, time.monotonic() + disks.COUNT_S)
     _delete(session, aside)
     session.send(wire.Pruned(tuple(deleted), mib, tuple(kept)))
+
+
+def _let_guards_leave(system: System, only: str | None) -> None:
+    """Wait for the guards of jobs of which nothing else lives here: as a rule, these jobs have just ended.
+
+    If all jobs are meant, only those that are over as far as this host knows: of the others, tasks may run elsewhere.
+    Raises RequestRefused.
+    """
+    until = time.monotonic() + _LEAVES_S
+    while time.monotonic() < until and any(_is_left(system, job, only is not None) for job in _guarded(system, only)):
+        time.sleep(_LOOK_S)
+
+
+def _guarded(system: System, only: str | None) -> list[str]:
+    return [job for job in guards.jobs(system) if only in (None, job)]
+
+
+def _is_left(system: System, job: str, named: bool) -> bool:
+    """Return whether of this job only the guard lives. Raises RequestRefused."""
+    if not guards.is_live(system, job) or any(unit.live for unit in installed_units(system, job)):
+        return False
+    if job in {one.job for one in reservations.live(system)}:
+        return False
+    return named or not guards.is_needed(system, job)
 
 
 def _stored(system: System, only: str | None) -> Iterator[wire.StoredAttempt]:
