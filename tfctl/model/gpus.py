@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tfctl.errors import BadFile, Busy, PreflightFailed, Taken, TfctlError
 from tfctl.model.host import Host, Site
-from tfctl.model.job import Layout
-from tfctl.model.strategies.base import Strategy
-from tfctl.model.task import Slot, TaskName
-from tfctl.node.wire import MissingGpu
+from tfctl.node.wire import MissingGpu, TaskName
 from tfctl.wording import QUEUE, counted
+
+if TYPE_CHECKING:
+    from tfctl.model.job import Layout
+    from tfctl.model.strategies.base import Strategy
+    from tfctl.model.task import Slot
 
 #: The remedy for a GPU that nvidia-smi does not show.
 RESTART = (
