@@ -182,6 +182,9 @@ def test_why_names_the_task_its_host_and_the_kind(
         with inflicted(jobs_of, name, fault, faulty, host):
             time.sleep(HUNG_S)
             found = why(jobs_of, name)
+            if fault == "stop":  # what tasks use that wait for another one in TensorFlow (why.WAITING)
+                traced = json.loads(jobs_of.ok("trace", name, "-o", "json"))["tasks"]
+                print("cores:", {f"{each['role']}/{each['index']}": each["cpu"] for each in traced})
     culprit = found["culprits"][0] if found["culprits"] else {"task": "", "host": "", "kind": found["verdict"]}
     said = f"{culprit['task']} on {culprit['host']}: {culprit['kind']}"
     wanted = f"{faulty} on {host}: {kind}"
