@@ -60,7 +60,7 @@ def test_start_refuses_a_name_that_other_hosts_cannot_resolve(hosts: Hosts) -> N
     inventory = hosts.told("node2", tfctl_address="only-here.invalid")
     done = hosts.with_inventory(inventory, "start", talking(hosts, "named"))
     assert done.code == 8, done
-    assert "node2: node1 cannot resolve only-here.invalid: " in done.err
+    assert "node2: node1 cannot resolve the name only-here.invalid: " in done.err
     assert "→ set tfctl_address to an address at which the other hosts reach node2\n" in done.err
     hosts.untouched()
     assert hosts.with_inventory(inventory, "start", hosts.file("loosely", THREE)).code == 0

@@ -50,7 +50,7 @@ def fault(text: str, port: str, words: str) -> tuple[str, str]:
         rest = rest[1:-1]
         belongs["brackets"] = f"write {rest or 'the address'} without them"
     if belongs:
-        return f"holds {listed(list(belongs))}", "; ".join(belongs.values())
+        return f"is more than an address: it holds {listed(list(belongs))}", "; ".join(belongs.values())
     if not ADDRESS.fullmatch(text) or re.search(r"[\[\]]", text) or (":" in text and parsed(text) is None):
         return "is not the address of a host", "write a name or an IP address"
     return "", ""

@@ -127,7 +127,7 @@ class Attempts:
             for address in elsewhere:
                 self._begin(peer, address)
             if not found.addresses:
-                failure = f"cannot resolve {peer.address}: {found.why}"
+                failure = f"cannot resolve the name {peer.address}: {found.why}"
                 self._failures[peer] = Unreached(peer.host, failure, named=True)
             elif not elsewhere:
                 failure = f"cannot reach {peer.address}: the name resolves to {found.addresses[0]} there"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The message of the module debug: a JSON list of these variables of these hosts.
 _MESSAGE = (
-    "[{% for each in tfctl_wanted %}{{ hostvars[each[0]][each[1]] | to_json }}{{ ',' if not loop.last }}{% endfor %}]"
+    "[{% for each in values_wanted %}{{ hostvars[each[0]][each[1]] | to_json }}{{ ',' if not loop.last }}{% endfor %}]"
 )
 
 Variables = Mapping[str, Mapping[str, Any]]
@@ -67,7 +67,7 @@ def _is_computed(value: object) -> bool:
 
 
 def _extra(wanted: Sequence[tuple[str, str]]) -> str:
-    return json.dumps({"tfctl_wanted": wanted})
+    return json.dumps({"values_wanted": wanted})
 
 
 def _values(printed: str) -> list[Any] | None:

@@ -42,10 +42,10 @@ def test_start_has_addresses_looked_up_that_are_names() -> None:
 
 def test_each_host_that_cannot_be_reached_is_named_once_with_those_that_tried() -> None:
     silent = wire.Unreached("node3", "cannot reach 10.0.0.3:2222: no answer within 1 s", named=False)
-    unnamed = wire.Unreached("node2", "cannot resolve gpu2: Name or service not known", named=True)
+    unnamed = wire.Unreached("node2", "cannot resolve the name gpu2: Name or service not known", named=True)
     errors = unreached({"node2": (silent,), "node1": (unnamed, silent), "node4": ()})
     assert [error.message for error in errors] == [
-        "node2: node1 cannot resolve gpu2: Name or service not known",
+        "node2: node1 cannot resolve the name gpu2: Name or service not known",
         "node3: node1 and node2 cannot reach 10.0.0.3:2222: no answer within 1 s",
     ]
     assert "firewall" not in errors[0].remedy and "firewall" in errors[1].remedy

@@ -97,7 +97,7 @@ def test_peer_without_a_route_is_named_with_the_reason() -> None:
 
 def test_name_that_this_host_cannot_resolve_is_the_reason() -> None:
     assert unreached([Peer("a", "only-here", 2222)]) == (
-        Unreached("a", "cannot resolve only-here: Name or service not known", named=True),
+        Unreached("a", "cannot resolve the name only-here: Name or service not known", named=True),
     )
 
 
@@ -123,4 +123,4 @@ def test_lookup_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch)
     with Attempts(Slow({}), [Peer("a", "slow", 2222)]) as attempts:
         (found,) = attempts.unreached()
     assert time.monotonic() - began < 0.9
-    assert found.failure == "cannot resolve slow: no answer within 0 s"
+    assert found.failure == "cannot resolve the name slow: no answer within 0 s"
