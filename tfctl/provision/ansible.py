@@ -107,7 +107,7 @@ def _run(play: Play, folder: RunFolder, output: int, handle: Callable[[Message],
         try:
             child = subprocess.Popen(
                 _command(play, folder),
-                env=environment(play.collections, folder, writer, alive),
+                env=environment(play.collections, folder, writer, alive, play.tags),
                 pass_fds=(writer, alive),
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -144,7 +144,6 @@ def _command(play: Play, folder: RunFolder) -> list[str]:
     words += ["--inventory", str(folder.local_hosts)] if local else []
     words += ["--forks", str(FORKS), "--extra-vars", f"@{variables}"]
     words += ["--limit", play.limit] if play.limit else []
-    words += ["--tags", ",".join(play.tags)] if play.tags else []
     words += ["--check"] if play.check else []
     words += ["--become-password-file", "-"] if play.become_password else []
     return words + (["--diff"] if play.diff else [])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfctl.errors import BadFile
@@ -45,7 +46,6 @@ _RUN = {
     "ANSIBLE_STRATEGY": "ansible.builtin.linear",
     "ANSIBLE_ANY_ERRORS_FATAL": "False",
     "ANSIBLE_FORKS": str(FORKS),
-    "ANSIBLE_RUN_TAGS": "all",
     "ANSIBLE_SKIP_TAGS": "",
     "ANSIBLE_FORCE_HANDLERS": "False",
     "ANSIBLE_ENABLE_TASK_DEBUGGER": "False",
@@ -90,12 +90,16 @@ _REPORT = {
 }
 
 
-def environment(collections: Path, folder: RunFolder, events: int, alive: int) -> dict[str, str]:
-    """Return the environment of a run. ``events``, ``alive``: the file descriptors of its callback plugin."""
+def environment(
+    collections: Path, folder: RunFolder, events: int, alive: int, tags: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the environment of a run. ``events``, ``alive``: the file descriptors of its callback plugin. ``tags``:
+    the only ones that run, or none for all."""
     return {
         **os.environ,
         **_RUN,
         **_REPORT,
+        "ANSIBLE_RUN_TAGS": ",".join(tags) or "all",  # --tags would be added to those of ansible.cfg
         "TFCTL_EVENTS_FD": str(events),
         "TFCTL_ALIVE_FD": str(alive),
         "TFCTL_RUN_FOLDER": str(folder.path),

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,18 @@ def test_settings_of_a_user_do_not_change_a_run(folder: Path, tmp_path: Path, mo
     assert not any(event.diff for event in events if isinstance(event, HostDone))
     assert (folder / "made").stat().st_uid == os.getuid()
     assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize(("tags", "made"), [((), "abc"), (("b",), "b"), (("b", "c"), "bc")])
+def test_only_the_tags_of_a_run_count_although_a_user_has_set_others(
+    tags: tuple[str, ...], made: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANSIBLE_RUN_TAGS", "a")
+    tasks = [{"name": each, "ansible.builtin.debug": {"msg": each}, "tags": [each]} for each in "abc"]
+    playbook(folder, *tasks)
+    events: list[Event] = []
+    assert ansible.run(replace(play_of(folder, "h"), tags=tags), events.append).exit is Exit.OK
+    assert "".join(event.name for event in events if isinstance(event, TaskStarted)) == made
 
 
 def test_ssh_arguments_of_a_user_follow_those_of_tfctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
