@@ -182,7 +182,7 @@ def _ansible(path: Path, program: str, *words: str) -> subprocess.CompletedProce
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     # --playbook-dir: otherwise group_vars/ of the current directory would count too. Those of the directory that is
     # named override others, so it has none if there are several inventories.
-    base = inventory_sources.base(path) or Path(__file__).parent
+    base = inventory_sources.base(path) or Path(sys.prefix)
     sources = [word for source in inventory_sources.split(path) for word in ("-i", source)]
     command = [program, *sources, "--playbook-dir", str(base), *words]
     try:
