@@ -24,14 +24,14 @@ class ActionModule(ActionBase):
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
-        files = [{key: each[key] for key in ("name", "sha256", "size")} for each in given["files"]]
+        files = [{**each, "size": Path(each["path"]).stat().st_size} for each in given["files"]]
         arguments = {"files": files, "folder": given["folder"]}
         prepared = self._store("prepared", arguments, task_vars)
         if prepared.get("failed") or prepared.get("unreachable"):
             return {**result, **prepared}
         sent = 0
         try:
-            for each in given["files"]:
+            for each in files:
                 if each["sha256"] in prepared["missing"]:
                     sent += self._send(each, prepared["upload"], prepared["pieces"])
         except AnsibleError:

@@ -31,7 +31,7 @@ PTH = (
 PTXAS = "nvidia/cuda_nvcc/bin/ptxas"
 #: The line of an environment that adds Horovod to Python's path.
 HOROVOD = "tfctl-horovod.pth"
-#: CPython trees that the control machine has sent.
+#: CPythons that the control machine has sent.
 TREES = "/opt/tfctl/pythons"
 #: The environment files of tasks (tfctl/node/names.py).
 VARIABLES = "/run/tfctl/env"

@@ -31,6 +31,7 @@ options:
     description: The package index for O(requirements), in place of that of pip's settings. It is not logged.
     type: str
     default: ''
+  python_mirror: {type: str, default: '', description: Where uv gets CPythons from. It is not logged.}
   explain: {type: bool, default: false, description: 'Return RV(explained), and no faults of the host.'}
   preferences:
     description: The settings that choose between several ways. The role preflight documents each value.

@@ -21,7 +21,7 @@ options:
       name: {type: str, required: true, description: The name of the file.}
       path: {type: str, required: true, description: Its path on the control machine.}
       sha256: {type: str, required: true, description: Its hash.}
-      size: {type: int, required: true, description: Its size in bytes.}
+      size: {type: int, description: Its size in bytes. The action looks it up.}
   folder: {type: path, required: true, description: The store on the host.}
   reason: {type: str, default: '', description: 'Why no other host sends the files, for a warning. Empty for none.'}
 """

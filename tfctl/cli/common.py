@@ -76,8 +76,8 @@ PythonTreeOption = Annotated[
     typer.Option(
         metavar="DIR",
         show_default=False,
-        help="A CPython directory on this machine, for hosts without a Python that their stack accepts, such as "
-        "~/.pyenv/versions/3.7.16; may be repeated.",
+        help="A CPython 3.6 or 3.7 directory on this machine, such as ~/.pyenv/versions/3.7.16, for hosts whose stack "
+        "accepts no newer Python; may be repeated.",
     ),
 ]
 AskBecomePassOption = Annotated[

@@ -7,14 +7,15 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfctl.errors import PreflightFailed
+from tfctl.errors import PreflightFailed, TfctlError
 from tfctl.local import cached
 from tfctl.local.installer import Installer, variables_of
 from tfctl.model.stacks import Stack
-from tfctl.provision import locks, requirements, uv
+from tfctl.provision import locks, requirements, uv, uv_pythons
 from tfctl.wording import listed
 
 #: Prints the version of each module that it is given.
@@ -67,7 +68,7 @@ class Environments:
             "stacks",
             new.path.name,
             f"is installing {stack.name}",
-            lambda part: self._make(replace(new, path=part), new.path, interpreter or _interpreter(stack)[1]),
+            lambda part: self._make(replace(new, path=part), new.path, interpreter or python_of(version)),
             _usable,
         )
         return new
@@ -99,25 +100,30 @@ class Environments:
             f"installing {stack.name} (TensorFlow {stack.tensorflow}, edition {new.edition}, Python {new.python}) in "
             f"{place}, for this run and later ones"
         )
-        there = interpreter.startswith("/")
-        if not there:
-            self._say(f"downloading Python {new.python}, because this machine has no Python {_versions(stack)}")
         what = f"an environment with Python {new.python}"
-        try:
-            quiet = ["--quiet"] if there else []
-            self._installer.run("venv", *quiet, "--relocatable", "--python", interpreter, str(new.path), what=what)
-        except PreflightFailed as error:
-            if there:
-                raise
-            raise PreflightFailed(
-                f"{stack.name} needs Python {_versions(stack)}: this machine has none, and uv cannot download one: "
-                f"{error.message}",
-                "install one of them, or set `stack:` in the job file to one for a Python that this machine has: "
-                "`tfctl stacks` lists them",
-            ) from None
+        python = interpreter or self._downloaded(stack, new.python)
+        self._installer.run("venv", "--quiet", "--relocatable", "--python", python, str(new.path), what=what)
         self._install(new)
         self._say(f"importing {listed([*stack.imports])}, to test them")
         _import(new)
+
+    def _downloaded(self, stack: Stack, version: str) -> str:
+        """Return the path of a Python that uv downloads to where its user has uv's Pythons."""
+        try:
+            build = uv_pythons.choose(uv_pythons.offered(""), version, platform.machine())
+            if build is None or build.flaw:
+                raise PreflightFailed(build.flaw if build else f"uv has no Python {version} for this machine")
+            self._say(f"downloading CPython {build.release}, because this machine has no Python {_versions(stack)}")
+            with uv_pythons.request(build) as words:
+                self._installer.run(*words, what=f"CPython {build.release}")
+        except TfctlError as error:
+            raise PreflightFailed(
+                f"{stack.name} needs Python {_versions(stack)}: this machine has none, and uv cannot download one: "
+                f"{error.message}",
+                f"install one of them, set {uv_pythons.FILE} or {uv_pythons.ARCHIVES} to a mirror, or set `stack:` in "
+                "the job file to one for a Python that this machine has: `tfctl stacks` lists them",
+            ) from None
+        return python_of(version) or f"cpython@{version}"
 
     def _install(self, new: Environment) -> None:
         """Install what is in the lock, and what makes it equal to the environment of a host."""
@@ -145,12 +151,15 @@ def python_of(version: str) -> str:
 
 def _interpreter(stack: Stack) -> tuple[str, str]:
     """Return the version and the path of a Python of this machine that the stack accepts, or else the version that uv
-    is to get, and how uv calls that."""
+    is to download, and ""."""
     for version in stack.pythons:
         path = python_of(version)
         if path:
             return version, path
-    return stack.pythons[0], f"cpython@{stack.pythons[0]}"
+    with suppress(TfctlError):  # `_downloaded` reports it
+        known = {(build.python, build.machine) for build in uv_pythons.offered("")}
+        return next((each for each in stack.pythons if (each, platform.machine()) in known), stack.pythons[0]), ""
+    return stack.pythons[0], ""
 
 
 def _folder(stack: Stack, edition: str, python: str) -> Path:

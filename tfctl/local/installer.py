@@ -15,28 +15,23 @@ from pathlib import Path
 from tfctl.errors import PreflightFailed
 from tfctl.local.cached import unwritable
 from tfctl.local.child import Supervised
-from tfctl.provision import uv
+from tfctl.provision import uv, uv_pythons
 
 #: A line such as `Downloading tensorflow-cpu (197.6MiB)`, which uv prints where it does not draw.
 _DOWNLOADING = re.compile(r"^Downloading (\S+) \(([\d.]+)\s?([KMG]iB)\)$")
 #: A line that names the directory of an environment that is not finished, and the first one of the list of packages.
 _PLACE = re.compile(rb".*environment at: .*\n")
 _PACKAGE = re.compile(rb"\n(?:\x1b\[\d*m)* (?:\x1b\[\d*m)*\+")
-#: A user's name and password in a URL.
-_SECRET = re.compile(r"//[^@/\s]*@")
 #: What can be wrong, by what uv prints.
 _NO_SPACE = re.compile(r"No space left|os error 28|Disk quota exceeded", re.IGNORECASE)
 _NO_RIGHTS = re.compile(r"Read-only file system|Permission denied", re.IGNORECASE)
-_NO_NETWORK = re.compile(
-    r"error sending request|Failed to (?:fetch|download)|dns error|error trying to connect|timed out|"
-    r"[Nn]etwork connectivity is disabled",
-)
 #: Variables of uv that change what is installed, and where: lock files say what, and tfctl where. Links into the cache
 #: of uv would break when that is deleted.
 _CHANGES = re.compile(
     "UV_(?:(?:BUILD_)?CONSTRAINT|OVERRIDE|EXCLUDE(?:_NEWER.*)?|NO_VERIFY_HASHES|TARGET|PREFIX|DRY_RUN|VENV_.*|LINK_MODE|"
     "TORCH_BACKEND|PROJECT|WORKING_DIR(?:ECTORY)?|RESOLUTION|PRERELEASE|NO_BINARY.*|NO_BUILD.*|PYTHON|SYSTEM_PYTHON)"
 )
+_ACTIVE = "or use the active Python if it has TensorFlow: --python active"
 _INDEX = "check the network, the proxy and pip's index (python -m pip config list), then run it again"
 
 
@@ -57,6 +52,8 @@ class Installer:
                 made["UV_CACHE_DIR"] = str(self._downloads())
             self._settings = made, options
         variables, options = self._settings
+        if words[0] == "python":
+            variables = uv_pythons.variables_of(variables)
         command = [uv.program(), *words, *(options if words[0] == "pip" else ())]
         shown = self._piped if self._terminal is None else self._drawn
         code, output = shown(command, variables)
@@ -103,22 +100,14 @@ class Installer:
 
     def _failed(self, what: str, output: str, downloads: Path) -> PreflightFailed:
         """Return the error for what uv has printed."""
-        output = _SECRET.sub("//", output)
-        errors = re.split(r"^\s*(?:error|cause|Caused by|├─▶|╰─▶|\u00d7):?\s*", uv.lines_of(output), flags=re.MULTILINE)
-        reasons = [uv.message_of(reason) for reason in errors[1:]] or [uv.message_of(output)[-500:]]
+        reasons = uv.reasons(output)
         text = " ".join(reasons)
         if _NO_SPACE.search(text):
             return unwritable(downloads.parent, "", full=True)
         if match := _NO_RIGHTS.search(text):
             return unwritable(downloads.parent, match[0], full=False)
-        if _NO_NETWORK.search(text):
-            url = re.search(r"https?://[^\s)`]+", text)
-            where = url[0] if url else "the package index"
-            return PreflightFailed(
-                f"{what} cannot be downloaded from {where}: {reasons[-1]}",
-                f"{_INDEX}; or use the active Python if it has TensorFlow: --python active",
-            )
-        return PreflightFailed(f"{what} cannot be installed: {': '.join(reasons)[:1000]}", _INDEX)
+        message, network = uv.failure(what, reasons)
+        return PreflightFailed(message, f"{_INDEX}; {_ACTIVE}" if network else _INDEX)
 
 
 def variables_of(environ: Mapping[str, str]) -> dict[str, str]:

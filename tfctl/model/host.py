@@ -26,10 +26,10 @@ VARIABLES = (
     "tfctl_firewall", "tfctl_gpus_expected", "tfctl_horovod", "tfctl_http_proxy", "tfctl_https_proxy",
     "tfctl_index_url", "tfctl_journal_max", "tfctl_nccl_method", "tfctl_no_proxy", "tfctl_ntp_servers",
     "tfctl_nvidia_key_file", "tfctl_nvidia_mirror", "tfctl_openmpi", "tfctl_openmpi_url", "tfctl_operators",
-    "tfctl_output_roots", "tfctl_ports", "tfctl_python_trees", "tfctl_pythons", "tfctl_reboot", "tfctl_reboot_batch",
-    "tfctl_requirements", "tfctl_shared_dir", "tfctl_shared_options", "tfctl_shared_source", "tfctl_shared_storage",
-    "tfctl_ssh", "tfctl_ssh_mesh", "tfctl_stack", "tfctl_stack_dirs", "tfctl_time_sync", "tfctl_toolchain", "tfctl_uid",
-    "tfctl_undrain", "tfctl_upgrade_driver", "tfctl_wheels_mb",
+    "tfctl_output_roots", "tfctl_ports", "tfctl_python_mirror", "tfctl_python_trees", "tfctl_pythons", "tfctl_reboot",
+    "tfctl_reboot_batch", "tfctl_requirements", "tfctl_shared_dir", "tfctl_shared_options", "tfctl_shared_source",
+    "tfctl_shared_storage", "tfctl_ssh", "tfctl_ssh_mesh", "tfctl_stack", "tfctl_stack_dirs", "tfctl_time_sync",
+    "tfctl_toolchain", "tfctl_uid", "tfctl_undrain", "tfctl_upgrade_driver", "tfctl_wheels_mb",
 )  # fmt: skip
 
 

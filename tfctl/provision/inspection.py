@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tfctl import schema
-from tfctl.errors import TfctlError
+from tfctl.errors import BadFile, TfctlError
 from tfctl.model import stacks as catalogue
 from tfctl.model.addresses import parsed
 from tfctl.model.host import local_paths
+from tfctl.provision import uv_pythons
 from tfctl.provision.control import cache
+from tfctl.provision.decide import pythons
 from tfctl.provision.decide.comparison import ComparedHost, compare, compared
 from tfctl.provision.decide.decision import Decision
 from tfctl.provision.decide.explain import explain
@@ -48,7 +50,8 @@ class HostSettings:
     ``address``: where the other hosts reach this one. ``time_sync``: whether provisioning will synchronize the clock.
     ``ports``: those of jobs, such as 2222-2299. ``shared_storage``: how provisioning mounts or checks a shared
     directory. ``requirements``: requirements files of jobs. ``index_url``: the package index for them, in place of that
-    of pip's settings. ``explain``: return what each stack would be here, and no fault.
+    of pip's settings. ``python_mirror``: where uv gets CPythons, see `uv_pythons.offered`. ``explain``: return what
+    each stack would be here, and no fault.
     """
 
     uid: int
@@ -64,6 +67,7 @@ class HostSettings:
     shared_storage: str = ""
     requirements: tuple[str, ...] = ()
     index_url: str = ""
+    python_mirror: str = ""
     explain: bool = False
     preferences: Preferences = field(default_factory=Preferences)
 
@@ -89,7 +93,8 @@ def _arguments_of(settings: type[HostSettings | Preferences]) -> dict[str, dict[
 
 #: The specification of the arguments of the action.
 ARGUMENTS = {**_arguments_of(HostSettings), "preferences": {"type": "dict", "options": _arguments_of(Preferences)}}
-ARGUMENTS["index_url"]["no_log"] = True  # it may contain a password
+for _url in ("index_url", "python_mirror"):
+    ARGUMENTS[_url]["no_log"] = True  # it may contain a password
 
 
 def with_variables(text: str) -> str:
@@ -117,6 +122,8 @@ class Inspection:
 
     def __init__(self, settings: HostSettings, base: Path, remote_tmp: str) -> None:
         self._settings, self._base = settings, base
+        mirror = settings.python_mirror.strip()
+        self._mirror = mirror if "://" in mirror else "".join(local_paths([mirror], base))
         # An ini inventory gives one text; commas may have spaces behind them.
         shared = tuple(path.strip() for path in settings.shared)
         self._wanted = Wanted(
@@ -145,6 +152,13 @@ class Inspection:
         """Return the decision or the faults. ``sent``, ``received``: the times of this machine between which the facts
         were gathered. ``write``: whether lock files of requirements may be written."""
         settings, wanted = self._settings, self._wanted
+        if settings.explain or pythons.needs_uv(facts, wanted):
+            try:
+                wanted = replace(wanted, builds=uv_pythons.offered(self._mirror))
+            except BadFile as error:
+                return {"faults": [refused(error)]}
+            except TfctlError as error:
+                wanted = replace(wanted, no_builds=error.message)
         if settings.explain:
             return {"explained": explain(facts, wanted)}
         roots = () if settings.shared_storage else wanted.shared
@@ -154,10 +168,25 @@ class Inspection:
         if faults:
             return {**result, "faults": faults}
         try:
+            decision = self._with_python(decision, wanted)
+        except TfctlError as error:
+            return {**result, "faults": [fault(error.message, error.remedy)]}
+        try:
             found = self._packages(decision, facts.machine, write)
         except TfctlError as error:
             return {**result, "faults": [refused(error)]}
         return {**result, "decision": schema.plain(decision), "requirements": found, "notices": decision.notices}
+
+    def _with_python(self, decision: Decision, wanted: Wanted) -> Decision:
+        """Return the decision with the archive of the CPython that uv gets for the host. Raises TfctlError."""
+        stack = decision.stack
+        tree = stack.python.tree if stack else None
+        if stack is None or tree is None or not tree.key:
+            return decision
+        build = next(each for each in wanted.builds if each.name == tree.name)
+        found = uv_pythons.archive(build, self._mirror, cache() / "pythons")
+        python = replace(stack.python, tree=replace(tree, archive=str(found.path), sha256=found.sha256))
+        return replace(decision, stack=replace(stack, python=python))
 
     def _packages(self, decision: Decision, machine: str, write: bool) -> list[LockedPackages]:
         """Return what the role requirements installs. Raises TfctlError."""

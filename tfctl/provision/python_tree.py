@@ -1,6 +1,7 @@
 """Pack a CPython tree of this machine so that it runs from another directory on another host.
 
-A tree is the --prefix of a CPython build, with bin/python3.N in it, such as a version directory of pyenv or uv.
+A tree is the --prefix of a CPython build, with bin/python3.N in it, such as a version directory of pyenv. Only old
+versions are sent in this way: uv gets all others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path, PurePosixPath
 from tfctl.errors import BadFile
 from tfctl.provision import elf
 
+#: The versions of Python that a stack accepts and uv does not have.
+BY_HAND = ("3.6", "3.7")
 #: Increase this if the same tree is packed differently, so that hosts get it again.
 _FORMAT = 1
 #: Parts of a tree that no environment needs, such as tests and installed packages.
@@ -82,6 +85,9 @@ def _version(path: Path) -> str:
             f"{path} is not a CPython tree",
             "name the --prefix it was built with: it holds bin/python3.N, lib/python3.N and include/python3.N",
         )
+    if short not in BY_HAND:
+        message = f"{path} has Python {short}, but only {' and '.join(BY_HAND)} are sent from here"
+        raise BadFile(message, "leave it out: tfctl gets other versions with uv")
     return match[1]
 
 

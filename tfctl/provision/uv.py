@@ -27,6 +27,12 @@ _VARIABLES = {
 _SECTIONS = ("global", "install", ":env:")
 _ESCAPE = re.compile(r"(?:\x1b\[[0-9;?]*[A-LN-Za-ln-z]|\r)+")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+#: A user's name and password in a URL.
+_SECRET = re.compile(r"//[^@/\s]*@")
+_NO_NETWORK = re.compile(
+    r"error sending request|Failed to (?:fetch|download)|dns error|error trying to connect|timed out|"
+    r"[Nn]etwork connectivity is disabled",
+)
 
 
 def program() -> str:
@@ -71,3 +77,19 @@ def lines_of(output: str) -> str:
 def message_of(output: str) -> str:
     """Return what uv has printed as one line."""
     return re.sub(r"\s+", " ", re.sub(r"[^\x20-\x7e]", " ", lines_of(output))).strip()
+
+
+def reasons(output: str) -> list[str]:
+    """Return the errors that uv has printed, each with its causes behind it, without passwords in URLs."""
+    output = _SECRET.sub("//", output)
+    errors = re.split(r"^\s*(?:error|cause|Caused by|├─▶|╰─▶|\u00d7):?\s*", lines_of(output), flags=re.MULTILINE)
+    return [message_of(reason) for reason in errors[1:]] or [message_of(output)[-500:]]
+
+
+def failure(what: str, errors: list[str]) -> tuple[str, bool]:
+    """Return why ``what`` could not be installed, as a sentence, and whether that is because of the network."""
+    text = " ".join(errors)
+    if not _NO_NETWORK.search(text):
+        return f"{what} cannot be installed: {': '.join(errors)[:1000]}", False
+    url = re.search(r"(?:https?|file)://[^\s)`]+", text)
+    return f"{what} cannot be downloaded from {url[0] if url else 'the package index'}: {errors[-1]}", True

@@ -296,7 +296,7 @@ def test_no_role_sends_files_to_a_directory_of_all_users() -> None:
         given = task.get("ansible.builtin.file", {})
         if isinstance(given, dict) and ("sent }}" in str(given) or "/tfctl-sent" in str(given)):
             modes.append((given["owner"], given["mode"]))
-    assert modes == [("root", "0700")] * 4
+    assert modes == [("root", "0700")] * 3
 
 
 @pytest.mark.parametrize(

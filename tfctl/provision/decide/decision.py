@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tree:
-    """A packed CPython tree to send. ``archive``: its path on the control machine."""
+    """A CPython to send. ``name``: of its directory on the host; ``release``: the exact version; ``key``: what uv calls
+    it, or "" for a tree of the control machine. ``archive``: its path there, and ``sha256`` its hash; for one of uv,
+    empty until uv has downloaded it.
+    """
 
     name: str
-    python: str
-    archive: str
-    sha256: str
+    release: str
     megabytes: int
+    key: str = ""
+    archive: str = ""
+    sha256: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from tfctl.model.stacks import OperatingSystem, Stack
 from tfctl.model.stacks.nvidia import Nvidia
 from tfctl.model.stacks.values import SourcedValue
 from tfctl.provision.python_tree import PythonTree
+from tfctl.provision.uv_pythons import PythonBuild
 
 #: In ``allow_unverified``: every key and hash.
 ALL = "all"
@@ -45,7 +46,8 @@ class Wanted:
     """``shared``: directories that jobs write to. ``operators``: users who may run jobs; none, the login user.
 
     ``stack``: the name of the host's stack, "none", or "". ``trees``: CPython trees that can be sent.
-    ``remote_tmp``: where Ansible keeps its temporary files on the host.
+    ``builds``: the CPythons that uv can download; ``no_builds``: why they are not known, or "". ``remote_tmp``: where
+    Ansible keeps its temporary files on the host.
     """
 
     uid: int
@@ -54,6 +56,8 @@ class Wanted:
     stack: str = ""
     preferences: Preferences = field(default_factory=Preferences)
     trees: tuple[PythonTree, ...] = ()
+    builds: tuple[PythonBuild, ...] = ()
+    no_builds: str = ""
     remote_tmp: str = "~/.ansible/tmp"
     stacks: Mapping[str, Stack] = field(default_factory=catalogue.load)
     systems: Mapping[str, OperatingSystem] = field(default_factory=catalogue.systems)
