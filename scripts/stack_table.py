@@ -20,6 +20,7 @@ from tfctl.provision.decide.decision import Decision
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.wanted import ALL, Preferences, Wanted
+from tfctl.provision.uv_pythons import PythonBuild
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/stacks.md"
 BEGIN, END = "<!-- Written by scripts/stack_table.py: do not edit. -->\n", "<!-- End of what it writes. -->\n"
@@ -31,6 +32,9 @@ CARDS = {
     "Hopper (H100)": 0x2331, "Grace Hopper (GH200)": 0x2342, "Blackwell (B200)": 0x2901,
     "Blackwell (RTX 5090)": 0x2B85,
 }  # fmt: skip
+#: The CPythons that uv has, and how the page marks them, and stacks that accept none of them.
+BUILDS = tuple(PythonBuild(f"cpython-3.{minor}.1", f"3.{minor}.1", "x86_64", "1") for minor in range(8, 15))
+UV, BY_HAND = " (uv)", "by hand"
 #: Why a host cannot have a stack: a part of the message of the fault, and the reason for the page.
 REASONS = {
     "has code for compute capability up to": "The GPU is newer than the code in the stack.",
@@ -70,7 +74,7 @@ def outcome(
     nvidia = stacks.nvidia()
     key = "" if nvidia.keys[nvidia.repositories[system].key].included else "/key.asc"
     preferences = Preferences(horovod=horovod, openmpi=openmpi, nvidia_key_file=key)
-    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, preferences)
+    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, preferences, builds=BUILDS)
     decision, messages = decided(host, wanted)
     if not messages:
         return result(decision)
@@ -160,7 +164,7 @@ def of_systems() -> list[str]:
     lines = header("system", names)
     for key, system in stacks.systems().items():
         found = [outcome(name, key, sent=False) for name in names]
-        cells = [each.python.partition(" ")[0] if each.edition else "send one" for each in found]
+        cells = [f"{each.python.partition(' ')[0]}{UV * (' from uv' in each.python)}" or BY_HAND for each in found]
         lines.append(f"| {system.title.partition(' (')[0]} | {' | '.join(cells)} |")
     return lines
 

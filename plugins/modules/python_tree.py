@@ -58,8 +58,8 @@ from ansible_collections.tfctl.cluster.plugins.module_utils.pythons import ASK, 
 from ansible_collections.tfctl.cluster.plugins.module_utils.receipts import digest
 
 #: For sed: in sysconfig's values of an archive of uv, which was built in /install with clang, write the final path and
-#: the compilers that hosts have. Extensions are built with them.
-SETTLED = r"s,(^|\W)/install(\W|$),\1{}\2,g; s/\bclang\+\+/c++/g; s/\bclang\b/cc/g; s/\bllvm-ar\b/ar/g"
+#: the compilers that hosts have. Extensions are built with them. /usr/bin/install is another word.
+SETTLED = r"s,(^|[^n])/install\b,\1{},g; s/\bclang\+\+/c++/g; s/\bclang\b/cc/g; s/\bllvm-ar\b/ar/g"
 
 
 def main() -> None:

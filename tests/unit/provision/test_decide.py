@@ -69,8 +69,8 @@ def test_decision_reaches_the_roles_as_plain_data() -> None:
         (
             {"python": {**PYTHON, "pythons": {"3.13": "/usr/bin/python3.13"}}, "system": "debian-13"},
             {},
-            "tf2.15 takes Python 3.11, 3.10, 3.9; Debian GNU/Linux 12 (bookworm) has 3.13",
-            "--python-tree",
+            "tf2.15 takes Python 3.11, 3.10, 3.9; Debian GNU/Linux 12 (bookworm) has 3.13, and uv has none of them",
+            "tfctl_python_mirror",
         ),
     ],
 )

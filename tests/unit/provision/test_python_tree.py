@@ -114,7 +114,14 @@ def test_pack_refuses_a_path_that_is_not_a_python_tree(tree: Path, tmp_path: Pat
         pack(Path("some/where"), tmp_path / "cache")
     with pytest.raises(BadFile, match="is not a CPython tree"):
         pack(tmp_path, tmp_path / "cache")
-    (tree / "bin/python3.7").unlink()
+    header = tree / "include/python3.7m/patchlevel.h"
+    header.write_text(header.read_text().replace("3.7", "3.10"))
+    for name in ("bin/python3.10", "lib/python3.10/os.py"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).touch()
+    with pytest.raises(BadFile, match=r"has Python 3\.10, but only 3\.6 and 3\.7 are sent"):
+        pack(tree, tmp_path / "cache")
+    (tree / "bin/python3.10").unlink()
     with pytest.raises(BadFile, match="is not a CPython tree"):
         pack(tree, tmp_path / "cache")
 

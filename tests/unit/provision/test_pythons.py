@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import tarfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.tfctl.cluster.plugins.module_utils import pythons as node_pythons
 from ansible_collections.tfctl.cluster.plugins.modules.python_tree import install
+from python_mirror import archive
 
 from tests.unit.provision.fresh_host import facts, wanted
 from tfctl.model import stacks
@@ -21,6 +23,8 @@ from tfctl.provision.decide import pythons
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.faults import ModuleFault
 from tfctl.provision.python_tree import PythonTree
+from tfctl.provision.uv_pythons import PythonBuild
+from tfctl.provision.wheels import digest
 
 OFFERS = {"new": ("3.11", "3.10"), "old": ("3.7", "3.6")}
 NONE: dict[str, Any] = {"pythons": {}, "given": {}, "trees": {}, "in_use": {}, "libc": [2, 36], "lacking": []}
@@ -35,12 +39,19 @@ def tree(python: str, **changes: Any) -> PythonTree:
     return replace(found, **changes)
 
 
-def choose(name: str, *trees: PythonTree, system: str = "debian-12", **python: Any) -> tuple[Any, list[ModuleFault]]:
-    """Return the decision and the faults. ``trees``: the Python trees that the control machine can send."""
+def build(release: str, **changes: Any) -> PythonBuild:
+    return replace(PythonBuild(f"cpython-{release}-linux-x86_64-gnu", release, "x86_64", "20261110"), **changes)
+
+
+def choose(
+    name: str, *trees: PythonTree, system: str = "debian-12", builds: Sequence[PythonBuild] = (), **python: Any
+) -> tuple[Any, list[ModuleFault]]:
+    """Return the decision and the faults. ``trees``: the Python trees that the control machine can send. ``builds``:
+    what uv can download."""
     seen = facts(system=system, title="Debian GNU/Linux 12", python={**NONE, **python})
     stack = replace(stacks.get("tf2.15"), name=name, pythons=OFFERS[name])
     findings = Findings()
-    return pythons.choose(seen, wanted(trees=trees), stack, findings), findings.faults
+    return pythons.choose(seen, wanted(trees=trees, builds=builds), stack, findings), findings.faults
 
 
 @pytest.mark.parametrize(
@@ -57,13 +68,41 @@ def choose(name: str, *trees: PythonTree, system: str = "debian-12", **python: A
             [],
             "/opt/tfctl/pythons/cpython-3.10.1-aa/bin/python3.10",
         ),
+        ("other-1", {}, [], "/opt/tfctl/pythons/cpython-3.11.18-20261110/bin/python3.11"),
     ],
 )
 def test_python_is_chosen_in_the_documented_order(
     system: str, seen: dict[str, Any], trees: list[str], path: str
 ) -> None:
-    decision, faults = choose("new", *map(tree, trees), system=system, **seen)
+    decision, faults = choose("new", *map(tree, trees), system=system, builds=[build("3.11.18")], **seen)
     assert (decision.path, faults) == (path, [])
+
+
+def test_decision_names_the_release_that_uv_gets_for_the_machine() -> None:
+    builds = [build("3.10.22"), build("3.11.19", machine="aarch64"), build("3.11.18"), build("3.12.1")]
+    decision, faults = choose("new", system="other-1", builds=builds)
+    assert (decision.tree.release, decision.tree.key, faults) == ("3.11.18", "cpython-3.11.18-linux-x86_64-gnu", [])
+    assert (decision.from_, decision.packages) == ("uv, as 3.11.18", ())
+    decision, _ = choose("new", system="other-1", builds=builds[:2])
+    assert decision.tree.release == "3.10.22"
+
+
+def test_cpython_in_use_is_kept_when_uv_has_a_newer_release() -> None:
+    used = "/opt/tfctl/pythons/cpython-3.11.17-20260101/bin/python3.11"
+    trees = {"cpython-3.11.17-20260101": "3.11"}
+    decision, _ = choose("new", system="other-1", builds=[build("3.11.18")], trees=trees, in_use={"new": used})
+    assert (decision.path, decision.tree) == (used, None)
+
+
+def test_cpython_without_a_hash_is_refused() -> None:
+    _, (fault,) = choose("new", system="other-1", builds=[build("3.11.18", flaw="list.json: it has no sha256")])
+    assert (fault["message"], fault["kind"]) == ("list.json: it has no sha256", "inventory")
+
+
+def test_uv_is_asked_only_for_a_host_that_has_no_python() -> None:
+    for stack, there, asked in (("tf2.15", "3.11", False), ("tf2.15", "3.13", True), ("none", "3.13", False)):
+        seen = facts(system="debian-13", python={**NONE, "pythons": {there: f"/usr/bin/python{there}"}})
+        assert pythons.needs_uv(seen, wanted(stack=stack)) == asked
 
 
 def test_python_tree_is_sent_only_when_the_host_lacks_it() -> None:
@@ -137,6 +176,23 @@ def test_damaged_python_tree_is_replaced_without_a_time_in_which_tasks_find_none
     assert str(path) not in dict(deleted) and all(there for _, there in deleted)
     assert node_pythons.whole(path) == "3.7"
     assert sorted(each.name for each in path.parent.iterdir()) == [".lock", path.name]
+
+
+def test_archive_of_uv_is_installed_with_its_own_path_and_the_compilers_of_a_host(tmp_path: Path) -> None:
+    path = tmp_path / "pythons/cpython-3.11.7-aa"
+    values = "lib/python3.11/_sysconfigdata__linux_x86_64-linux-gnu.py"
+    text = b"v = {'prefix': '/install', 'I': '/usr/bin/install -c', 'L': '-L/install/lib', 'CC': 'clang -pthread',\n"
+    text += b"'CXX': 'clang++', 'AR': 'llvm-ar'}\n"
+    file = archive(tmp_path / "x", {"bin/python3.11": b"#!/bin/sh\necho 3.11\n", values: text})
+    wanted = {"path": str(path), "archive": str(file), "python": "3.11", "sha256": digest(file)}
+    assert install(wanted, act=True)["changed"]
+    found = (path / values).read_text()
+    assert found == (
+        f"v = {{'prefix': '{path}', 'I': '/usr/bin/install -c', 'L': '-L{path}/lib', 'CC': 'cc -pthread',\n"
+        "'CXX': 'c++', 'AR': 'ar'}\n"
+    )
+    assert file.exists(), "other hosts fetch it"
+    assert node_pythons.whole(path) == "3.11" and not install(wanted, act=True)["changed"]
 
 
 def test_library_facts_of_this_machine_are_plausible() -> None:
