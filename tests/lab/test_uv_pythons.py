@@ -70,7 +70,7 @@ def test_a_host_without_a_python_for_its_stack_gets_one_from_a_mirror(trixie: La
     assert f"this host gets CPython {release}" in done.stdout + done.stderr
     assert trixie.shell("node1", "ls /opt/tfctl 2>/dev/null || true") == ""
 
-    code, report, stderr = provision(trixie, inventory=inventory)
+    code, _, stderr = provision(trixie, inventory=inventory)
     assert code == 0, stderr
     host = trixie.testinfra("node1")
     expected_state.python_env(host, home[1], "3.11")
@@ -85,7 +85,7 @@ def test_a_host_without_a_python_for_its_stack_gets_one_from_a_mirror(trixie: La
     trixie.shell("node1", f"sudo rm {home[1]}/lib/python3.11/ssl.py")
     expected_state.is_violated(expected_state.python_env, host, home[1], "3.11")
     code, report, _ = provision(trixie, inventory=inventory)
-    assert (code, by_name(report)["node1"]["faults"][0]["exit"]) == (3, 3)
+    assert code == 3 and f"{file} cannot be read: No such file" in by_name(report)["node1"]["reason"]
     mirror(tmp_path)
     code, _, stderr = provision(trixie, inventory=inventory)
     assert code == 0, stderr

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import platform
 import pty
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,12 +16,14 @@ from pathlib import Path
 
 import pytest
 from package_index import serving, wheel
+from python_mirror import archive, entry, listing
 
 from tests.unit.local.small_stack import PYTHON, Site
 from tfctl.cli.main import run
 from tfctl.errors import Exit, PreflightFailed
 from tfctl.local import cached, installer
 from tfctl.local.environments import Environment, Environments
+from tfctl.provision import uv_pythons
 
 
 @pytest.fixture
@@ -198,6 +202,36 @@ def test_without_a_python_the_error_names_the_versions(site: Site, monkeypatch: 
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
     text = refused(site, python="3.99")
     assert "mine needs Python 3.99: this machine has none, and uv cannot download one: " in text and "`stack:`" in text
+
+
+def only_a_mirror_has_python(site: Site, patch: pytest.MonkeyPatch, **changes: object) -> str:
+    """Hide the Pythons of this machine, and serve one with uv's variable for a list; return its release."""
+    release, folder = platform.python_version(), f"lib/python{PYTHON}"
+    values = b"# system configuration generated and used by the sysconfig module\nbuild_time_vars = {}\n"
+    program = f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} "$@"\n'.encode()
+    files = {f"bin/python{PYTHON}": program, f"{folder}/_sysconfigdata__linux_x86_64-linux-gnu.py": values}
+    arch = {"family": platform.machine(), "variant": None}
+    listed = entry(archive(site.folder / "python.tar.gz", files), release, arch=arch, **changes)
+    patch.setenv(uv_pythons.FILE, str(listing(site.folder / "list.json", listed)))
+    patch.setenv("UV_PYTHON_INSTALL_DIR", str(site.folder / "pythons"))
+    patch.setenv("PATH", "/nowhere")
+    return release
+
+
+def test_a_python_that_this_machine_lacks_is_downloaded_as_for_hosts(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, said = only_a_mirror_has_python(site, monkeypatch), list[str]()
+    environment = made(site, said)
+    assert printed(environment, "import tensorflow; print(tensorflow.__version__)") == "2.15.1\n"
+    assert f"downloading CPython {release}, because this machine has no Python {PYTHON}" in said
+    assert [path.name for path in (site.folder / "pythons").glob(f"cpython-{release}-*")]
+
+
+def test_a_python_without_a_hash_is_not_downloaded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_a_mirror_has_python(site, monkeypatch, sha256=None)
+    assert "has no sha256, which uv would not miss" in refused(site)
+    assert not (site.folder / "pythons").exists()
 
 
 def test_a_cache_that_cannot_be_written_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import lzma
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -169,8 +168,8 @@ def test_a_mirror_of_archives_serves_only_those_that_uv_knows(packed: Path, tmp_
 
 
 def test_an_archive_that_hosts_cannot_unpack_is_refused(packed: Path, tmp_path: Path) -> None:
-    other = tmp_path / "x.tar.xz"
-    other.write_bytes(lzma.compress(gzip.decompress(packed.read_bytes())))
+    other = tmp_path / "x.tar"
+    other.write_bytes(gzip.decompress(packed.read_bytes()))
     (build,) = offered(tmp_path, entry(other, "3.11.7"))
     with pytest.raises(TfctlError, match=r"the archive of CPython 3\.11\.7 is not a \.tar\.gz"):
         uv_pythons.archive(build, "", tmp_path / "cache")
