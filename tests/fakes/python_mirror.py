@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -12,8 +13,13 @@ from typing import Any
 
 
 def archive(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Write an archive with these files in the directory python, all of them executable."""
-    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+    """Write an archive with these files in the directory python, all of them executable. The same files give the same
+    archive."""
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", 1, raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         for name, data in files.items():
             info = tarfile.TarInfo(f"python/{name}")
             info.size, info.mode = len(data), 0o755
