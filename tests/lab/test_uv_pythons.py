@@ -70,7 +70,7 @@ def test_a_host_without_a_python_for_its_stack_gets_one_from_a_mirror(trixie: La
     assert f"this host gets CPython {release}" in done.stdout + done.stderr
     assert trixie.shell("node1", "ls /opt/tfctl 2>/dev/null || true") == ""
 
-    code, _, stderr = provision(trixie, inventory=inventory)
+    code, _, stderr = provision(trixie, inventory=inventory, timeout=700)
     assert code == 0, stderr
     host = trixie.testinfra("node1")
     expected_state.python_env(host, home[1], "3.11")

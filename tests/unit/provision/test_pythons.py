@@ -99,6 +99,14 @@ def test_cpython_without_a_hash_is_refused() -> None:
     assert (fault["message"], fault["kind"]) == ("list.json: it has no sha256", "inventory")
 
 
+def test_fault_says_why_the_pythons_of_uv_are_not_known() -> None:
+    findings, seen = Findings(), facts(system="other-1", python=NONE)
+    pythons.choose(seen, wanted(no_builds="uv is not installed on this machine"), stacks.get("tf2.15"), findings)
+    (fault,) = findings.faults
+    assert fault["message"].endswith("has none, and uv has none of them: uv is not installed on this machine")
+    assert "`uv python list`" in fault["remedy"]
+
+
 def test_uv_is_asked_only_for_a_host_that_has_no_python() -> None:
     for stack, there, asked in (("tf2.15", "3.11", False), ("tf2.15", "3.13", True), ("none", "3.13", False)):
         seen = facts(system="debian-13", python={**NONE, "pythons": {there: f"/usr/bin/python{there}"}})

@@ -32,7 +32,7 @@ def choose(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> Py
             findings.refuse(message, "correct or remove it: without it, tfctl chooses a Python")
     found = _found(facts, wanted, stack, findings)
     if found is None:
-        findings.refuse(_none(facts, wanted, stack), _remedy(stack))
+        findings.refuse(_none(facts, wanted, stack), _remedy(wanted, stack))
     elif found.tree and found.tree.key:
         findings.notices.append(
             f"this host gets CPython {found.tree.release}, which uv downloads to the control machine"
@@ -69,12 +69,14 @@ def _none(facts: Facts, wanted: Wanted, stack: Stack) -> str:
     )
 
 
-def _remedy(stack: Stack) -> str:
+def _remedy(wanted: Wanted, stack: Stack) -> str:
     """Return what can be done about it."""
     by_hand = [version for version in stack.pythons if version in BY_HAND]
     own = "name one that is on the host (tfctl_pythons in the inventory), or give this host another stack"
     if by_hand:
         return f"send one of this machine (--python-tree ~/.pyenv/versions/{by_hand[0]}.N), {own}"
+    if wanted.no_builds:
+        return f"make `uv python list` work on the control machine, {own}"
     return f"set tfctl_python_mirror to a list that has one, {own}"
 
 
