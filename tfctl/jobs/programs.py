@@ -14,9 +14,10 @@ from tfctl.model.text import PLACEHOLDER
 
 _PYTHON = re.compile(r"python[0-9.]*")
 #: Options of python that take the next word as their value (python -h).
-_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-#: Options after which a program (-c) or a module (-m) follows, also after others (-um), or which read it from stdin.
-_PROGRAM = re.compile(r"-[A-Za-z]*([cm])(.*)", re.DOTALL)
+_WITH_VALUE = ("W", "X")
+#: Options of python, perhaps several in one word (-um), and the first one that has a value: a program (-c), a module
+#: (-m), or what concerns Python itself.
+_OPTIONS = re.compile(r"-[A-VY-Zabd-ln-z?]*([cmWX])(.*)", re.DOTALL)
 #: How deep scripts of `sh -c` and `eval` are read.
 _DEPTH = 4
 
@@ -104,29 +105,18 @@ def python_start(words: Sequence[str]) -> PythonStart:
     """Return what Python runs, from its command line. Words after it are its arguments."""
     rest = iter(words[1:])
     for word in rest:
-        if word in _WITH_VALUE:
+        if word == "--check-hash-based-pycs":
             next(rest, None)
-        elif match := _PROGRAM.fullmatch(word):
+        elif match := _OPTIONS.fullmatch(word):
             value = match[2] or next(rest, "")
+            if match[1] in _WITH_VALUE:
+                continue
             return PythonStart(module=value) if match[1] == "m" else PythonStart(text=value)
         elif word == "-":
             return PythonStart()
         elif not word.startswith("-"):
             return PythonStart(script=word)
     return PythonStart()
-
-
-def shell_script(words: Sequence[str]) -> str:
-    """Return the file that a shell reads, or "" if it reads none."""
-    rest = iter(words[1:])
-    for word in rest:
-        if re.fullmatch(r"-[A-Za-z]*c", word):
-            return ""
-        if re.fullmatch(r"[-+][A-Za-z]*[oO]", word) or word in ("--rcfile", "--init-file"):
-            next(rest, None)
-        elif not word.startswith(("-", "+")):
-            return word
-    return ""
 
 
 def only_hosts_know(path: str) -> bool:
@@ -199,7 +189,10 @@ def _of_shell(text: str, outer: Program, depth: int, own: str | None = None) -> 
     """Yield the programs of a script. A directory that it enters is that of the programs after it. ``own``: that of the
     script, if it is a file."""
     folder, prepared, changes = outer.folder, outer.prepared, outer.changes
+    entered_at = 0
     for command in shell_code.commands(text):
+        if command.level < entered_at:  # the condition or the group in which the directory was entered has ended
+            folder, entered_at = None, command.level
         changed, words = shell_code.assignments(command.words)
         found = replace(
             outer, words=words, changes=(*changes, *changed), folder=folder, line=outer.line or command.line,
@@ -219,6 +212,9 @@ def _of_shell(text: str, outer: Program, depth: int, own: str | None = None) -> 
         if found.name in ("cd", "pushd"):
             where = next((word for word in found.words[1:] if not word.startswith("-")), "~")
             folder = own if _OWN_FOLDER.search(where) else _entered(folder, where)
+            entered_at = command.level
+        elif found.name == "popd":
+            folder = None
         prepared = prepared or found.name not in _HARMLESS
 
 

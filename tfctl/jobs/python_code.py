@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tfctl.jobs import programs
+from tfctl.jobs import programs, python_branches
 
 #: Resolvers of TensorFlow that read something else than TF_CONFIG.
 _FOREIGN = ("GCEClusterResolver", "KubernetesClusterResolver", "SlurmClusterResolver", "TPUClusterResolver")
@@ -20,17 +20,21 @@ _CONFIG = "TF_CONFIG"
 _EXECUTE = ("execle", "execlpe", "execve", "execvpe", "posix_spawn", "posix_spawnp", "spawnle", "spawnve", "spawnvpe")
 #: Functions of subprocess that take a list of words.
 _RUN = ("run", "Popen", "call", "check_call", "check_output")
+#: A name with more values is not followed beyond these, and an expression with more possible texts is not computed.
+_MOST_PARTS, _MOST_TEXTS = 50, 50
 #: A file without any of these words is read for its imports alone, which is faster.
 _WORDS = (b"environ", b"putenv", b"unsetenv", b"env=", b"env =", b"system(", b"subprocess", b"Cluster", b"RunConfig")
 
 
 @dataclass(frozen=True)
 class Change:
-    """A line that changes a variable. ``value``: what it becomes, None if that is not written there."""
+    """A line that changes a variable. ``value``: what it becomes, None if that is not written there. ``default``: it
+    changes only a variable that is not set."""
 
     line: int
     name: str
     value: str | None = None
+    default: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,9 @@ class Import:
 
 @dataclass(frozen=True)
 class PythonFile:
-    """What a Python file does. ``foreign``: the lines that call a resolver which does not read TF_CONFIG, and its name.
-    ``specs``: the lines that make a cluster of their own. ``reads_config``: it reads TF_CONFIG."""
+    """What a Python file does. ``foreign``: the lines that call a resolver which does not read TF_CONFIG, and its name,
+    unless there is another way. ``specs``: the lines that make a cluster of their own. ``reads_config``: it reads
+    TF_CONFIG, or hands its name to something that may."""
 
     changes: tuple[Change, ...] = ()
     imports: tuple[Import, ...] = ()
@@ -62,11 +67,15 @@ def read(data: bytes) -> PythonFile:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # syntax warnings appear when the script runs
             tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError):
+        return _read(tree, only_imports=not any(word in data for word in _WORDS))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # what is nested this deep has been generated
         return PythonFile()
+
+
+def _read(tree: ast.Module, only_imports: bool) -> PythonFile:
     imports = tuple(_imports(tree.body, certain=True))
     runtime = any(each.name.partition(".")[0] == "tfctl_runtime" for each in imports)
-    if not any(word in data for word in _WORDS):
+    if only_imports:
         return PythonFile(imports=imports, reads_config=runtime)
     reader = _Reader(tree)
     return PythonFile(
@@ -112,19 +121,35 @@ class _Reader:
         self._environs = {"environ", "environb"}
         self._assigned: dict[int, ast.expr] = {}
         self._followed = set[str]()
+        self._os = {"os"}
+        self._classes = {node.name for node in self._nodes if isinstance(node, ast.ClassDef)}
+        self._changed = set[int]()  # the expressions that name a variable which is changed
+        self._uses: dict[str, list[ast.Subscript | ast.Call]] = {}
         for node in self._nodes:
             self._note(node)
         for name, values in self._values.items():
             if any(self._is_environ(value) for value in values):
                 self._environs.add(name)
+        self._optional = python_branches.optional(self._nodes)
+        branches = python_branches.Branches(self._read, self._text, self._is_environ)
+        self._defaults = branches.defaults(self._nodes)
         for node in self._nodes:
             self._look(node)
+        names = (node for node in self._nodes if isinstance(node, ast.Constant) and node.value == _CONFIG)
+        self.reads_config |= any(id(node) not in self._changed for node in names)
 
     def _note(self, node: ast.AST) -> None:
         """Note what names stand for."""
         if isinstance(node, ast.ImportFrom):
             self._aliases |= {each.asname: each.name for each in node.names if each.asname}
             self._environs |= {each.asname for each in node.names if each.asname and each.name == "environ"}
+        elif isinstance(node, ast.Import):
+            self._os |= {each.asname for each in node.names if each.asname and each.name == "os"}
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            self._uses.setdefault(node.value.id, []).append(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if isinstance(node.func.value, ast.Name):
+                self._uses.setdefault(node.func.value.id, []).append(node)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._bind(target, node.value)
@@ -150,13 +175,9 @@ class _Reader:
                 self._entries(node.value)
         elif isinstance(node, ast.Call):
             self._call(node)
-        elif isinstance(node, ast.Compare) and _CONFIG in self._text(node.left):
-            self.reads_config = True
 
     def _subscript(self, node: ast.Subscript) -> None:
-        if isinstance(node.ctx, ast.Load):
-            self.reads_config |= _CONFIG in self._text(node.slice)
-        else:
+        if not isinstance(node.ctx, ast.Load):
             self._change(node.lineno, node.slice, self._assigned.get(id(node)))
 
     def _call(self, node: ast.Call) -> None:
@@ -166,11 +187,9 @@ class _Reader:
             self._method(node, node.func.attr, arguments)
         elif name in ("putenv", "unsetenv") and arguments:
             self._change(node.lineno, arguments[0], arguments[1] if len(arguments) > 1 else None)
-        elif name == "getenv" and arguments:
-            self.reads_config |= _CONFIG in self._text(arguments[0])
-        elif name in _FOREIGN:
+        elif name in _FOREIGN and id(node) not in self._optional:
             self.foreign.add((node.lineno, name))
-        elif name in _SPECS:
+        elif name in _SPECS and name not in self._classes:
             self.specs.add(node.lineno)
         self.reads_config |= name in _READERS
         for keyword in node.keywords:
@@ -187,9 +206,8 @@ class _Reader:
     def _method(self, node: ast.Call, name: str, arguments: list[ast.expr]) -> None:
         """Read a call of a method of os.environ."""
         if name in ("pop", "setdefault", "__setitem__", "__delitem__") and arguments:
-            self._change(node.lineno, arguments[0], arguments[1] if len(arguments) > 1 and name != "pop" else None)
-        elif name in ("get", "__getitem__", "__contains__") and arguments:
-            self.reads_config |= _CONFIG in self._text(arguments[0])
+            value = arguments[1] if len(arguments) > 1 and name != "pop" else None
+            self._change(node.lineno, arguments[0], value, default=name == "setdefault")
         elif name == "update":
             self._keywords(node)
             for argument in arguments:
@@ -222,14 +240,11 @@ class _Reader:
 
     def _changes_of(self, name: str) -> None:
         """Note what is set in a mapping that becomes the environment of another program."""
-        for node in self._nodes:
-            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
-                if not isinstance(node.ctx, ast.Load):
-                    self._change(node.lineno, node.slice, self._assigned.get(id(node)))
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                owner = node.func.value
-                if isinstance(owner, ast.Name) and owner.id == name:
-                    self._method(node, node.func.attr, node.args)
+        for node in self._uses.get(name, ()):
+            if isinstance(node, ast.Subscript):
+                self._subscript(node)
+            elif isinstance(node.func, ast.Attribute):
+                self._method(node, node.func.attr, node.args)
 
     def _keywords(self, node: ast.Call, line: int = 0) -> None:
         for keyword in node.keywords:
@@ -248,22 +263,43 @@ class _Reader:
             return "".join(str(part.value) if isinstance(part, ast.Constant) else "_" for part in node.values)
         return next(iter(self._text(node)), "_")
 
-    def _change(self, line: int, key: ast.expr, value: ast.expr | None) -> None:
+    def _change(self, line: int, key: ast.expr, value: ast.expr | None, default: bool = False) -> None:
+        self._changed |= {id(part) for part in ast.walk(key)}
         for name in self._text(key):
-            if value is None or not self._is_same(value, name):
-                texts = self._text(value) if value is not None else set()
-                self.changes.append(Change(line, name, next(iter(texts)) if len(texts) == 1 else None))
+            kept = {id(part) for part in self._ways(value) if name in self._read(part)} if value else set[int]()
+            if value is not None and id(value) in kept:
+                continue
+            texts = self._text(value) if value is not None else set()
+            is_default = default or bool(kept) or name in self._defaults.get(id(key), ())
+            self.changes.append(Change(line, name, next(iter(texts)) if len(texts) == 1 else None, is_default))
 
-    def _is_same(self, value: ast.expr, name: str) -> bool:
-        """Return whether a value is that which the variable has: os.environ[NAME], or os.environ.get(NAME)."""
-        if isinstance(value, ast.Subscript):
-            return self._is_environ(value.value) and name in self._text(value.slice)
-        reads = isinstance(value, ast.Call) and self._called(value.func) in ("get", "getenv")
-        return reads and isinstance(value, ast.Call) and bool(value.args) and name in self._text(value.args[0])
+    def _ways(self, value: ast.expr) -> list[ast.expr]:
+        """Return an expression, and those of which it has the value, as in `A or B`."""
+        if isinstance(value, ast.BoolOp):
+            return [value, *value.values]
+        return [value, value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+
+    def _read(self, value: ast.expr, depth: int = 3) -> set[str]:
+        """Return the variables whose value an expression has: os.environ[NAME], os.environ.get(NAME), or a name or the
+        result of a call, such as json.loads(), that has it."""
+        if isinstance(value, ast.Subscript) and self._is_environ(value.value):
+            return self._text(value.slice)
+        if isinstance(value, ast.NamedExpr):
+            return self._read(value.value, depth)
+        if isinstance(value, ast.Name) and depth:
+            found = [self._read(each, depth - 1) for each in self._values.get(value.id, ())[:_MOST_PARTS]]
+            return set().union(*found)
+        if isinstance(value, ast.Call) and value.args:
+            if self._called(value.func) in ("get", "getenv"):
+                return self._text(value.args[0])
+            return self._read(value.args[0], depth - 1) if depth else set()
+        return set()
 
     def _is_environ(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Attribute):
-            return node.attr in ("environ", "environb")
+            owner = node.value
+            is_os = owner.attr == "os" if isinstance(owner, ast.Attribute) else getattr(owner, "id", "") in self._os
+            return is_os and node.attr in ("environ", "environb")
         return isinstance(node, ast.Name) and node.id in self._environs
 
     def _called(self, function: ast.expr) -> str:
@@ -277,5 +313,6 @@ class _Reader:
         if isinstance(node, ast.Constant):
             return {node.value.decode(errors="replace") if isinstance(node.value, bytes) else str(node.value)}
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            return {left + right for left in self._text(node.left) for right in self._text(node.right)}
+            found = {left + right for left in self._text(node.left) for right in self._text(node.right)}
+            return found if len(found) <= _MOST_TEXTS else set()
         return self._texts.get(node.id, set()) if isinstance(node, ast.Name) else set()

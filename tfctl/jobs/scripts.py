@@ -180,7 +180,9 @@ def _changes(slot: Slot, strategy: Strategy, code: Iterable[Source]) -> Iterator
     """Yield a sentence for each line, and for a command, that changes a variable by which tfctl places tasks."""
     for source in code:
         for change in source.python.changes if source.python else ():
-            if _matters(slot, strategy, change.name, change.value):
+            # What is not set otherwise: tfctl sets all of them, except TF_CONFIG where tasks must not have it.
+            harmless = change.default and (strategy.clustered or change.name != placing.CONFIG)
+            if not harmless and _matters(slot, strategy, change.name, change.value):
                 yield f"{_line(slot, source, change.line)} changes {_is_set(change.name, strategy)}"
         for program in source.programs:
             where = _line(slot, source, program.line)

@@ -31,13 +31,14 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 class ShellCommand:
     """A simple command: its words without quotes, and its first line. ``words`` begin with assignments, if it has any.
 
-    ``certain``: it is in no condition, loop, group or function, it does not depend on a test, and the script does not
-    go on in another way if it fails.
+    ``level``: in how many conditions, loops, groups and functions it is. ``certain``: it is in none, it does not depend
+    on a test, and the script does not go on in another way if it fails.
     """
 
     words: tuple[str, ...]
     line: int
     certain: bool = True
+    level: int = 0
 
 
 def commands(text: str) -> Iterator[ShellCommand]:
@@ -54,8 +55,8 @@ def commands(text: str) -> Iterator[ShellCommand]:
                 words.append(word)
         elif kind == "end":
             if words:
-                certain = not depth and not open_brackets and not depends and token != "||"
-                yield ShellCommand(tuple(words), first, certain)
+                level = depth + open_brackets
+                yield ShellCommand(tuple(words), first, not level and not depends and token != "||", level)
                 depends = token == "||" or (token == "&&" and (depends or words[0] in _TESTS))
             open_brackets = max(0, open_brackets + (token == "(") - (token == ")"))  # in `case`, `)` stands alone
             words = []

@@ -52,7 +52,7 @@ def script_path(program: Program, folder: Path) -> str:
             return _module_of(program, start.module, folder)
         name = start.script
     elif shell.is_shell(program.words):
-        name = programs.shell_script(program.words)
+        name = shell.script_file(program.words)
     elif program.name in ("source", ".") and program.line:
         name = program.words[1] if len(program.words) > 1 else ""
     else:

@@ -27,7 +27,7 @@ def is_placing(strategy: Strategy, name: str) -> bool:
 
 def hides_gpus(value: str | None) -> bool:
     """Return whether a value of CUDA_VISIBLE_DEVICES hides all GPUs. None is a value that is not known."""
-    return value is not None and value.strip() in ("", "-1")
+    return value is not None and value.strip().partition(",")[0] in ("", "-1", "NoDevFiles")
 
 
 def check(job: JobFile, strategy: Strategy, slots: Iterable[Slot], outside: ExternalVariables) -> None:

@@ -55,15 +55,35 @@ def is_shell(command: Sequence[str]) -> bool:
 
 def inline_script(command: Sequence[str]) -> str | None:
     """Return the script of ``sh -c SCRIPT``, or None if the shell reads a file."""
+    operand, is_script = _operand(command)
+    return operand if is_script else None
+
+
+def script_file(command: Sequence[str]) -> str:
+    """Return the file that a shell reads, or "" if it reads none."""
+    operand, is_script = _operand(command)
+    return "" if is_script else operand or ""
+
+
+def _operand(command: Sequence[str]) -> tuple[str | None, bool]:
+    """Return the first word after the options of a shell, if it reads that, and whether it is a script itself: after
+    `-c`, also among other options, as in `-ec`."""
     words = iter(command[1:])
+    is_script = False
     for word in words:
-        if re.fullmatch(r"-[A-Za-z]*c", word):
-            return next(words, None)
-        if re.fullmatch(r"[-+][A-Za-z]*[oO]", word):
-            next(words, None)  # the option's name, as in `-o pipefail`
+        if word in ("--", "-"):
+            return next(words, None), is_script
+        if word in ("--rcfile", "--init-file"):
+            next(words, None)
         elif not word.startswith(("-", "+")):
-            return None
-    return None
+            return word, is_script
+        elif not word.startswith("--"):
+            if "s" in word and word.startswith("-"):  # it reads its standard input
+                return None, True
+            is_script |= word.startswith("-") and "c" in word
+            for _ in re.findall("[oO]", word):
+                next(words, None)  # the option's name, as in `-o pipefail`
+    return None, is_script
 
 
 def _stays(command: Sequence[str]) -> bool:

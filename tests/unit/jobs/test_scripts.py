@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ if True:
     os.environ[
         "NAME"
     ] = "{}"
-os.environ.setdefault("NAME", "{}")
+os.environ.__delitem__("NAME")
 os.environ |= {"NAME": "{}"}
 os.environ |= dict(NAME="{}")
 subprocess.run(["a"], env={**os.environ, "NAME": "{}"})
@@ -122,6 +123,71 @@ def test_every_line_of_python_that_changes_a_placing_variable_is_named(
     found = warnings(tmp_path, "python train.py", strategy, roles="{worker: {per_host: 1, gpus: 1}}")
     assert [each.partition(" changes ")[0] for each in found] == [f"train.py, line {line}" for line in CHANGED]
     assert all(f" changes {name}, which tfctl sets for each task: remove that" in each for each in found)
+
+
+#: Each changes NAME only if it is not set.
+DEFAULTS = [
+    'os.environ.setdefault("NAME", "{}")',
+    'if "NAME" not in os.environ:\n    os.environ["NAME"] = "{}"',
+    'if local and "NAME" not in os.environ:\n    os.environ["NAME"] = "{}"',
+    'if not os.environ.get("NAME"):\n    os.environ["NAME"] = "{}"',
+    'if os.getenv("NAME") is None:\n    os.environ["NAME"] = "{}"',
+    'if (found := os.environ.get("NAME")):\n    pass\nelse:\n    os.environ["NAME"] = "{}"',
+    'found = json.loads(os.environ.get("NAME", "{}"))\nif found:\n    pass\nelif hosts:\n    os.environ["NAME"] = "{}"',
+    'try:\n    found = os.environ["NAME"]\nexcept KeyError:\n    os.environ["NAME"] = "{}"',
+    'os.environ["NAME"] = os.environ.get("NAME") or "{}"',
+    'os.environ["NAME"] = os.environ["NAME"] if "NAME" in os.environ else "{}"',
+    'def f():\n    if "NAME" in os.environ:\n        return\n    os.environ["NAME"] = "{}"',
+]
+
+
+@pytest.mark.parametrize("text", DEFAULTS)
+def test_a_default_for_a_variable_that_tfctl_sets_is_not_named(text: str, tmp_path: Path) -> None:
+    python(tmp_path, f"import json, os\n{text}\n".replace("NAME", "TF_CONFIG"))
+    assert warnings(tmp_path, "python train.py") == []
+    [found] = warnings(tmp_path, "python train.py", "mirrored")
+    assert found.endswith("changes TF_CONFIG, which tasks of mirrored must not have: remove that line")
+    python(tmp_path, f"import json, os\n{text}\n".replace("NAME", "CUDA_VISIBLE_DEVICES"))
+    assert warnings(tmp_path, "python train.py", roles="{worker: {per_host: 1, gpus: 1}}") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'if "TF_CONFIG" in os.environ:\n    del os.environ["TF_CONFIG"]',
+        'if not os.environ.get("OTHER"):\n    os.environ["TF_CONFIG"] = "{}"',
+        'if os.environ.get("TF_CONFIG") is not None:\n    os.environ["TF_CONFIG"] = "{}"',
+        'os.environ["TF_CONFIG"] = os.environ.get("OTHER") or "{}"',
+    ],
+)
+def test_a_change_behind_another_condition_is_named(text: str, tmp_path: Path) -> None:
+    python(tmp_path, f"import os\n{text}\n")
+    [found] = warnings(tmp_path, "python train.py")
+    assert "changes TF_CONFIG" in found
+
+
+def test_an_environment_that_is_not_that_of_the_process_is_ignored(tmp_path: Path) -> None:
+    python(tmp_path, 'def app(request):\n    request.environ["TF_CONFIG"] = 1\n')
+    assert warnings(tmp_path, "python train.py") == []
+    python(tmp_path, 'import os as system\nsystem.environ["TF_CONFIG"] = "1"\n')
+    assert len(warnings(tmp_path, "python train.py")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\na = 'x'\na = 'y'\nos.environ[" + "+".join(["a"] * 60) + "] = 1\n",
+        "import os\n" + "".join(f"e{n} = {{}}\ne{n}['A'] = '1'\nf(env=e{n})\n" for n in range(2000)),
+        "import os\nif 0: pass\n" + "elif 1: pass\n" * 1500,
+        "import os\nos.environ['TF_CONFIG'] = " + "+".join(["'a'"] * 3000),
+    ],
+    ids=["texts", "environments", "branches", "parts"],
+)
+def test_a_hostile_file_is_read_quickly(text: str, tmp_path: Path) -> None:
+    python(tmp_path, text)
+    began = time.process_time()
+    assert warnings(tmp_path, "python train.py") == []
+    assert time.process_time() - began < 3
 
 
 def test_reading_a_variable_and_broken_files_are_ignored(tmp_path: Path) -> None:
@@ -249,7 +315,15 @@ def test_a_command_that_changes_a_placing_variable_is_named(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("gpus", "value", "warned"),
-    [("1", "0", True), ("1", "-1", True), ("1", "", True), ("0", "-1", False), ("0", "", False), ("0", "2", True)],
+    [
+        ("1", "0", True),
+        ("1", "-1", True),
+        ("1", "", True),
+        ("0", "-1", False),
+        ("0", "NoDevFiles", False),
+        ("0", "", False),
+        ("0", "2", True),
+    ],
 )
 def test_devices_matter_unless_a_role_without_gpus_hides_them(
     gpus: str, value: str, warned: bool, tmp_path: Path
@@ -333,6 +407,11 @@ def test_a_script_that_starts_ranks_is_named(tmp_path: Path) -> None:
         ("bash -c 'cd lib && exec python missing.py'", "lib/missing.py is not in the code"),
         ("env -C lib python train.py", "lib/train.py is not in the code"),
         ("sh -c 'cd lib; exec python b.py'", "lib/b.py is not in the code"),
+        ("bash -ceuo pipefail 'exec python missing.py'", "missing.py is not in the code"),
+        ("python -Xtracemalloc missing.py", "missing.py is not in the code"),
+        ("python -Wonce missing.py", "missing.py is not in the code"),
+        ("python -uWignore missing.py", "missing.py is not in the code"),
+        ("sh -c 'cd lib || exit 1; exec python b.py'", "lib/b.py is not in the code"),
         ("nice ./plain", "./plain is not executable → run: chmod +x /"),
         ("nohup ~/run", "the `~` in ~/run is not expanded"),
     ],
@@ -366,6 +445,12 @@ def test_a_command_that_cannot_run_is_refused(command: str, sentence: str, tmp_p
         "python {role}.py",
         "sudoku",
         "env -C /opt python other.py",
+        "bash -ce 'exec python train.py'",
+        "bash -ceuo pipefail 'exec python train.py'",
+        "bash -s a",
+        "sh -c 'if [ -d build ]; then cd build; fi; exec python train.py'",
+        "sh -c '(cd lib && true); exec python train.py'",
+        "bash -c 'pushd lib >/dev/null; export A=1; popd; exec python train.py'",
     ],
 )
 def test_a_command_that_may_run_is_not_refused(command: str, tmp_path: Path) -> None:
@@ -398,6 +483,35 @@ def test_a_resolver_that_does_not_read_tf_config_is_named(name: str, tmp_path: P
         ]
     assert warnings(tmp_path, "python train.py", "mirrored") == []
     python(tmp_path, f"from x import {name}ClusterResolver as R, TFConfigClusterResolver as T\nr = R() if 0 else T()\n")
+    assert warnings(tmp_path, "python train.py") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    r = TPUClusterResolver()\nexcept ValueError:\n    r = None\n",
+        "def get(flags):\n    if flags.tpu:\n        return TPUClusterResolver(flags.tpu)\n",
+        "r = TPUClusterResolver() if tpu else None\n",
+    ],
+)
+def test_a_resolver_that_is_one_of_several_ways_is_not_named(text: str, tmp_path: Path) -> None:
+    python(tmp_path, text)
+    assert warnings(tmp_path, "python train.py") == []
+    python(tmp_path, 'if __name__ == "__main__":\n    r = TPUClusterResolver()\n')
+    assert len(warnings(tmp_path, "python train.py")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'env = os.environ.copy()\nc = json.loads(env["TF_CONFIG"])\n',
+        'env = dict(os.environ)\nc = json.loads(env.get("TF_CONFIG"))\n',
+        'c = from_environment("TF_CONFIG")\n',
+        "class ClusterSpec:\n    pass\n",
+    ],
+)
+def test_a_cluster_from_tf_config_is_not_named(text: str, tmp_path: Path) -> None:
+    python(tmp_path, f"import json, os\n{text}ClusterSpec(c)\n")
     assert warnings(tmp_path, "python train.py") == []
 
 
