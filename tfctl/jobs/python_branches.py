@@ -65,10 +65,8 @@ class Branches:
             return _Tested(found.absent, found.present)
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             parts = [self._tested(part) for part in test.values]
-            return _Tested(
-                frozenset().union(*(part.present for part in parts)),
-                frozenset().union(*(part.absent for part in parts)),
-            )
+            present = frozenset(name for part in parts for name in part.present)
+            return _Tested(present, frozenset(name for part in parts for name in part.absent))
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             operator, right = test.ops[0], test.comparators[0]
             if isinstance(operator, ast.In | ast.NotIn):

@@ -411,7 +411,6 @@ def test_a_script_that_starts_ranks_is_named(tmp_path: Path) -> None:
         ("python -Xtracemalloc missing.py", "missing.py is not in the code"),
         ("python -Wonce missing.py", "missing.py is not in the code"),
         ("python -uWignore missing.py", "missing.py is not in the code"),
-        ("sh -c 'cd lib || exit 1; exec python b.py'", "lib/b.py is not in the code"),
         ("nice ./plain", "./plain is not executable → run: chmod +x /"),
         ("nohup ~/run", "the `~` in ~/run is not expanded"),
     ],
