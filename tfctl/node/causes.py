@@ -186,6 +186,10 @@ RULES = (
 )  # fmt: skip
 
 
+#: How much of a line is searched: some patterns take longer than its length.
+_SEARCHED = 4000
+
+
 class Found(NamedTuple):
     """A rule that applies to a line, which was printed at a time (epoch s)."""
 
@@ -217,7 +221,7 @@ def find(lines: Iterable[tuple[float, str]]) -> Found | None:
 
 def _of_line(time: float, line: str) -> Found | None:
     for rule in RULES:
-        if match := rule.pattern.search(line):
+        if match := rule.pattern.search(line, 0, _SEARCHED):
             return Found(rule, time, line, {name: value or "" for name, value in match.groupdict().items()})
     return None
 

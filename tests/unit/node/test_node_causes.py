@@ -5,6 +5,7 @@ A file of tests/unit/node/causes begins with a line `kind | source | sentence`. 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,3 +56,10 @@ def test_a_cause_counts_before_a_consequence_and_the_first_rule_before_later_one
     assert found([consequence]).rule.consequence  # type: ignore[union-attr]
     both = found([consequence, "ValueError: shapes differ", "ModuleNotFoundError: No module named 'einops'"])
     assert both is not None and both.rule.kind == "missing module"
+
+
+def test_hostile_lines_are_searched_quickly() -> None:
+    texts = ["NotFoundError:_temp" * 800, "FileNotFoundError: No such file or directory: " * 300]
+    began = time.process_time()
+    assert causes.find([(0.0, text) for text in texts * 20]) is None
+    assert time.process_time() - began < 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from tests.unit.node.test_node_guard_messages import local_node_part
 from tfctl.node import wire
 from tfctl.node.guard import keys
 from tfctl.node.guard.host_access import HostAccess
+from tfctl.node.guard.link import Pace, Standstill
 from tfctl.node.guard.member import Member
-from tfctl.node.guard.rules import Finish, Retry, StopEverywhere, StopTasks, View, next_action, verdict
+from tfctl.node.guard.rules import Finish, NoteStall, Retry, StopEverywhere, StopTasks, View, next_action, verdict
+from tfctl.node.guard.stalls import Watcher
 from tfctl.node.system import System
 
 CHIEF, PS, WORKER = ("chief", 0), ("ps", 0), ("worker", 0)
@@ -203,3 +206,22 @@ def test_a_message_fits_no_other_connection_and_no_other_direction() -> None:
     for other in (line(to_head=False)[1], line(to_head=True, nonce="c" * 32)[1]):
         with pytest.raises(keys.Forged):
             other.open(sealed)
+
+
+def test_a_host_that_measures_no_more_does_not_make_its_tasks_stand() -> None:
+    watcher = Watcher(0.05)
+    for step in (1, 2):
+        sample = wire.Sample(time.time(), None, None, (wire.TaskSample(*WORKER, silent=0.0, step=step),))
+        watcher.add(1, sample)
+    time.sleep(0.1)
+    assert watcher.pace(1) == Pace((WORKER,), ())
+    watcher.add(1, sample)
+    assert [task.name for task in watcher.pace(1).standing] == [WORKER]
+
+
+@pytest.mark.parametrize(("on_stall", "noted"), [("report", False), ("restart", True), ("fail", True)])
+def test_a_stall_that_was_noted_before_a_restart_of_the_guard_still_fails_the_job(on_stall: str, noted: bool) -> None:
+    pace = Pace((), (Standstill(*WORKER, 100.0, True),))
+    of = record(stall=60, on_stall=on_stall)
+    seen = view("running", "running", "running", of, pace=pace, stall=wire.Stall(1.0, (WORKER,), "stood"))
+    assert isinstance(next_action(seen), NoteStall) is noted

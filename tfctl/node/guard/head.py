@@ -311,6 +311,10 @@ class Head:
         await self._members.order(
             hosts, lambda number, _: link.NoteStallOrder(number, record.run, record.attempt), _STALL_S
         )
+        await self._look()
+        view = self._view()
+        if view.stopped is not None or rules.verdict(view).state in judge.ENDED:  # in the meantime
+            return
         if self._guard.on_stall != "report":
             self._final = self._guard.on_stall == "fail"
             self._fail(found.reason)

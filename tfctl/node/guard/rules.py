@@ -159,7 +159,9 @@ def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
 def _stall(view: View, limit: int) -> Action | None:
     """Return what to do about a job that makes no progress, or does so again."""
     tasks = stalls.stalled(view.tasks, view.pace)
-    if tasks and view.stall is None:
+    # A guard that was started again between its note and the failure begins anew.
+    assert view.record.guard
+    if tasks and (view.stall is None or view.record.guard.on_stall != "report"):
         hosts = {task.name: task.host for task in view.record.tasks}
         return NoteStall(tasks, stalls.reason(tasks, view.pace, hosts, limit))
     unknown = any(task.state == "unknown" for task in view.tasks)

@@ -21,11 +21,13 @@ class _Task(NamedTuple):
 
 
 class Watcher:
-    """The tasks of an attempt on this host. One that moves on in the samples makes progress."""
+    """The tasks of an attempt on this host. One that moves on in the samples makes progress. What happens after the
+    latest sample is not known, so that a host that cannot measure its tasks does not make them stand."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
         self._attempt = 0
+        self._sampled = 0.0
         self._tasks: dict[TaskName, _Task] = {}
 
     def read(self, system: System, job: str, attempt: int) -> None:
@@ -39,7 +41,7 @@ class Watcher:
         if attempt != self._attempt:
             self._attempt = attempt
             self._tasks.clear()
-        moment = time.monotonic() - age
+        moment = self._sampled = time.monotonic() - age
         for task in sample.tasks:
             if task.silent is None:  # it has printed nothing yet, or has ended
                 self._tasks.pop(task.name, None)
@@ -51,15 +53,15 @@ class Watcher:
                 self._tasks[task.name] = _Task(position, moment - task.silent if position is None else moment)
 
     def pace(self, attempt: int) -> Pace:
-        """Return which tasks of an attempt make progress now."""
+        """Return which tasks of an attempt make progress, as far as the samples show."""
         if attempt != self._attempt:  # there is no sample of it yet
             return Pace()
-        now = time.monotonic()
-        moving = [name for name, task in self._tasks.items() if now - task.since <= self._limit]
+        stood = {name: self._sampled - task.since for name, task in self._tasks.items()}
+        moving = [name for name, seconds in stood.items() if seconds <= self._limit]
         standing = [
-            Standstill(*name, round(now - task.since, 1), task.position is not None)
-            for name, task in self._tasks.items()
-            if now - task.since > self._limit
+            Standstill(*name, round(seconds, 1), self._tasks[name].position is not None)
+            for name, seconds in stood.items()
+            if seconds > self._limit
         ]
         return Pace(tuple(moving), tuple(standing))
 
