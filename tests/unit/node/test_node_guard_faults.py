@@ -513,7 +513,7 @@ FAULTS = {
         (), {ALL: ("failed", 100, STALLED)}, ("failed", 100, STALLED), ", stall: 30s, on_stall: fail, max_attempts: 2",
     ),
     "a task makes no step for too long and the job is tried again": Fault(
-        (sampled("steps"), wait(20), stand_still(1), wait(45)),
+        (sampled("steps"), wait(20), stand_still(1), wait(50)),
         (expect(("starting", 101, STALLED[:-1] + r"; attempt 2 in \d s$")), move, wait(15), succeed),
         {ALL: SUCCEEDED}, ("failed", 100, STALLED),
         ", stall: 30s, on_stall: restart, max_attempts: 2, retry_exit_codes: [75]",
