@@ -207,7 +207,7 @@ class _Reader:
         """Read a call of a method of os.environ."""
         if name in ("pop", "setdefault", "__setitem__", "__delitem__") and arguments:
             value = arguments[1] if len(arguments) > 1 and name != "pop" else None
-            self._change(node.lineno, arguments[0], value, default=name == "setdefault")
+            self._change(node.lineno, arguments[0], value)
         elif name == "update":
             self._keywords(node)
             for argument in arguments:
@@ -263,14 +263,14 @@ class _Reader:
             return "".join(str(part.value) if isinstance(part, ast.Constant) else "_" for part in node.values)
         return next(iter(self._text(node)), "_")
 
-    def _change(self, line: int, key: ast.expr, value: ast.expr | None, default: bool = False) -> None:
+    def _change(self, line: int, key: ast.expr, value: ast.expr | None) -> None:
         self._changed |= {id(part) for part in ast.walk(key)}
         for name in self._text(key):
             kept = {id(part) for part in self._ways(value) if name in self._read(part)} if value else set[int]()
             if value is not None and id(value) in kept:
                 continue
             texts = self._text(value) if value is not None else set()
-            is_default = default or bool(kept) or name in self._defaults.get(id(key), ())
+            is_default = bool(kept) or name in self._defaults.get(id(key), ())
             self.changes.append(Change(line, name, next(iter(texts)) if len(texts) == 1 else None, is_default))
 
     def _ways(self, value: ast.expr) -> list[ast.expr]:

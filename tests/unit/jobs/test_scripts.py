@@ -73,7 +73,7 @@ if True:
     os.environ[
         "NAME"
     ] = "{}"
-os.environ.__delitem__("NAME")
+os.environ.setdefault("NAME", "{}")
 os.environ |= {"NAME": "{}"}
 os.environ |= dict(NAME="{}")
 subprocess.run(["a"], env={**os.environ, "NAME": "{}"})
@@ -127,7 +127,6 @@ def test_every_line_of_python_that_changes_a_placing_variable_is_named(
 
 #: Each changes NAME only if it is not set.
 DEFAULTS = [
-    'os.environ.setdefault("NAME", "{}")',
     'if "NAME" not in os.environ:\n    os.environ["NAME"] = "{}"',
     'if local and "NAME" not in os.environ:\n    os.environ["NAME"] = "{}"',
     'if not os.environ.get("NAME"):\n    os.environ["NAME"] = "{}"',
