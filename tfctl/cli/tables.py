@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
-from tfctl.jobs.culprits import CulpritObject, culprit_object
+from tfctl.jobs.culprits import Culprit, CulpritObject
 from tfctl.node import names
 from tfctl.wording import Lines, abbreviated, cell, plain, rfc3339, rfc3339_ms, unmarked, with_remedy
 
@@ -91,7 +91,8 @@ def job_text(state: JobState, wide: bool = False) -> text.Rendered:
 
 def job_json(state: JobState) -> JobObject:
     """Return the object that `status -o json` prints, and that `list -o json` prints for each job."""
-    why = culprit_object(state.why) if state.why else None
+    found = state.why
+    why = Culprit.of(found).as_object() if found else None
     return cast("JobObject", {**JOBS.json([state])[0], "why": why, "tasks": TASKS.json(state.tasks)})
 
 

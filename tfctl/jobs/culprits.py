@@ -1,7 +1,8 @@
-"""The task whose failure explains that of the others, as an object of JSON."""
+"""Who is the cause of what is wrong with a job, and what to do: what `why` and `status` show."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypedDict
 
 from tfctl.node import causes, names
@@ -21,11 +22,26 @@ class CulpritObject(TypedDict):
     remedy: str
 
 
-def culprit_object(found: causes.Culprit) -> CulpritObject:
-    return {
-        "task": names.task(*found.task.name),
-        "host": found.task.host,
-        "kind": found.kind,
-        "sentence": plain(found.sentence),
-        "remedy": plain(found.remedy),
-    }
+@dataclass(frozen=True)
+class Culprit:
+    """``task``: its name, or "" if it is about a host. ``sentence``: the first line. ``remedy``: the second one."""
+
+    task: str
+    host: str
+    kind: str
+    sentence: str
+    remedy: str
+
+    @classmethod
+    def of(cls, found: causes.Culprit) -> Culprit:
+        """Return the task that has ended first."""
+        return cls(names.task(*found.task.name), found.task.host, found.kind, found.sentence, found.remedy)
+
+    def as_object(self) -> CulpritObject:
+        return {
+            "task": self.task or None,
+            "host": self.host,
+            "kind": self.kind,
+            "sentence": plain(self.sentence),
+            "remedy": plain(self.remedy),
+        }

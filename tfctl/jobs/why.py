@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tfctl.errors import TfctlError, Unreachable
-from tfctl.jobs.culprits import CulpritObject
+from tfctl.jobs.culprits import Culprit, CulpritObject
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.trace import BUSY, FOR_OTHERS, Activity, Trace, TracedTask, ranges, trace
 from tfctl.node import causes, names, wire
@@ -43,17 +43,6 @@ class WhyObject(TypedDict):
     verdict: Literal["found", "healthy", "unknown"]
     culprits: list[CulpritObject]
     evidence: list[str]
-
-
-@dataclass(frozen=True)
-class Culprit:
-    """``task``: its name, or "" if it is about a host. ``sentence``: the first line. ``remedy``: the second one."""
-
-    task: str
-    host: str
-    kind: str
-    sentence: str
-    remedy: str
 
 
 @dataclass(frozen=True)
@@ -112,16 +101,7 @@ def as_object(found: Diagnosis) -> WhyObject:
         "job": found.job,
         "state": found.state,
         "verdict": found.verdict,
-        "culprits": [
-            {
-                "task": each.task or None,
-                "host": each.host,
-                "kind": each.kind,
-                "sentence": plain(each.sentence),
-                "remedy": plain(each.remedy),
-            }
-            for each in found.culprits
-        ],
+        "culprits": [each.as_object() for each in found.culprits],
         "evidence": [plain(sentence) for sentence in found.evidence],
     }
 
@@ -198,7 +178,7 @@ def _of_ends(case: _Case) -> list[Culprit]:
             case.evidence += [f"{name}: {found.line}"] if found.line else []
         if each.task.state in ("failed", "lost") or status.restarts:
             case.evidence.append(f"{each.task} on {each.task.host}: {causes.how_ended(each.task.record, status)}")
-    return [Culprit(name, found.task.host, found.kind, found.sentence, found.remedy)]
+    return [Culprit.of(found)]
 
 
 def _explained(case: _Case, each: TracedTask) -> wire.TaskStatus:

@@ -20,12 +20,15 @@ import pwd
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from . import jobstore, names, restart_files, states, unitfile, wire
 from .exits import Exit
 from .guard.credentials import Credentials
 from .session import RequestRefused
 from .system import PROVISION, System, host
+
+T = TypeVar("T")
 
 _SERVICE = """\
 [Unit]
@@ -280,38 +283,31 @@ def held_ports(system: System) -> dict[int, str]:
 
 def report(system: System, job: str, attempt: int) -> wire.GuardReport | None:
     """Return what the guard has noted about the attempt, or None if there is nothing."""
-    try:
-        return wire.decode(wire.GuardReport, wire.parse(_noted(system, job, attempt, "report.json")))
-    except (OSError, wire.Malformed):
-        return None
+    return _decoded(wire.GuardReport, system, f"{names.guard_dir(job, attempt)}/report.json")
 
 
 def causes(system: System, job: str, attempt: int) -> dict[wire.TaskName, wire.NotedCause]:
     """Return the causes of failures and restarts that the guard has noted, by task."""
-    try:
-        found = jobstore.read_untrusted(system.at(names.causes_file(job, attempt)))
-        return {task.name: task for task in wire.decode(wire.NotedCauses, wire.parse(found)).tasks}
-    except (OSError, wire.Malformed):
-        return {}
+    found = _decoded(wire.NotedCauses, system, names.causes_file(job, attempt))
+    return {task.name: task for task in found.tasks} if found else {}
 
 
 def stall(system: System, job: str, attempt: int) -> wire.StallTrace | None:
     """Return what the tasks did when the guard noticed that the job had stalled, if it has."""
-    try:
-        found = jobstore.read_untrusted(system.at(names.stall_file(job, attempt)), wire.LINE_LIMIT)
-        return wire.decode(wire.StallTrace, wire.parse(found))
-    except (OSError, wire.Malformed):
-        return None
+    return _decoded(wire.StallTrace, system, names.stall_file(job, attempt), wire.LINE_LIMIT)
 
 
 def actions(system: System, job: str, attempt: int) -> list[wire.UserAction]:
     """Return what the guard has noted that it did, oldest first."""
     try:
-        return jobstore.parse_actions(_noted(system, job, attempt, "notes.jsonl"))
+        return jobstore.parse_actions(jobstore.read_untrusted(system.at(names.guard_dir(job, attempt)) / "notes.jsonl"))
     except OSError:
         return []
 
 
-def _noted(system: System, job: str, attempt: int, name: str) -> bytes:
-    """Read a file of the guard's directory, which the guard controls. Raises OSError."""
-    return jobstore.read_untrusted(system.at(names.guard_dir(job, attempt)) / name)
+def _decoded(kind: type[T], system: System, path: str, room: int = jobstore.UNTRUSTED) -> T | None:
+    """Return what a file of the guard's directory holds, which the guard controls, or None if it cannot be read."""
+    try:
+        return wire.decode(kind, wire.parse(jobstore.read_untrusted(system.at(path), room)))
+    except (OSError, wire.Malformed):
+        return None

@@ -18,7 +18,7 @@ from .system import System, caller
 from .wire import TaskName
 
 #: Most bytes read from a file that another user controls: it may have any size.
-_UNTRUSTED = 1 << 18
+UNTRUSTED = 1 << 18
 
 
 def jobs(system: System) -> list[str]:
@@ -113,7 +113,7 @@ def invocations(system: System, job: str, attempt: int, role: str, index: int) -
     return states.read_invocations(lines.decode("utf-8", "replace"))
 
 
-def read_untrusted(path: Path, room: int = _UNTRUSTED) -> bytes:
+def read_untrusted(path: Path, room: int = UNTRUSTED) -> bytes:
     """Return the end of a file, at most ``room`` bytes, in a directory that another user controls: no link, device or
     pipe. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

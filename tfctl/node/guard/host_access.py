@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import causes, guards, jobstore, judge, names, sockets, wire
@@ -155,11 +154,11 @@ class HostAccess:
         async with _Session(self._system, wire.TraceRequest(self.job, run, tasks, seconds, full=True)) as session:
             return await session.expect(wire.Traced, _SILENCE_S + seconds)
 
-    def _write(self, path: str, found: object) -> int:
-        """Write an object of the wire as JSON, for root only: it has lines of tasks. Return its length in bytes. Raises
-        OSError."""
+    def _write(self, path: str, found: object, mode: int = 0o600) -> int:
+        """Write an object of the wire as JSON. Return its length in bytes. By default, only root may read it besides
+        this guard: it may have lines of tasks. Raises OSError."""
         data = json.dumps(wire.encode(found)).encode()
-        jobstore.write(self._system.at(path), data, 0o600)
+        jobstore.write(self._system.at(path), data, mode)
         return len(data)
 
     # Orders.
@@ -245,16 +244,12 @@ class HostAccess:
         action = wire.UserAction(
             round(time.time(), 3), deed, names.GUARD_USER, None if tasks is None else tuple(tasks), reason
         )
-        jobstore.append_action(self._file(attempt, "notes.jsonl"), action)
+        jobstore.append_action(self._system.at(names.guard_dir(self.job, attempt)) / "notes.jsonl", action)
 
     def report(self, attempt: int, found: wire.GuardReport) -> None:
         """Write what clients are to know about the attempt."""
-        path = self._file(attempt, "report.json")
         with suppress(OSError):
-            jobstore.write(path, json.dumps(wire.encode(found)).encode())
-
-    def _file(self, attempt: int, name: str) -> Path:
-        return self._system.at(names.guard_dir(self.job, attempt)) / name
+            self._write(f"{names.guard_dir(self.job, attempt)}/report.json", found, 0o644)
 
 
 class _Session:

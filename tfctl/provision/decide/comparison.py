@@ -139,7 +139,7 @@ def _unreachable(hosts: Mapping[str, ComparedHost], others: bool) -> Iterator[tu
     if not others and len({host.identity for host in hosts.values()}) < 2:
         return
     for name, host in hosts.items():
-        if host.resolved and all(ip_address(each.partition("%")[0]).is_loopback for each in host.resolved):
+        if host.resolved and not any(map(_leads_elsewhere, host.resolved)):
             there, *_ = host.resolved
             if host.address == there:
                 remedy = "set tfctl_address to an address that the other hosts can reach"
@@ -169,7 +169,7 @@ def _blocking(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFa
             address: other
             for other, each in hosts.items()
             for address in each.resolved
-            if each.identity != host.identity and not ip_address(address.partition("%")[0]).is_loopback
+            if each.identity != host.identity and _leads_elsewhere(address)
         }
         rejected = blocked(host.firewalld, [address.partition("%")[0] for address in theirs], host.ports)
         if rejected:
