@@ -168,21 +168,20 @@ def _of_hosts(case: _Case) -> list[Culprit]:
 
 def _of_ends(case: _Case) -> list[Culprit]:
     """Find the task that has failed, or was restarted, before all others did."""
-    told = [_explained(case, each) for each in case.tasks]
-    found = causes.of_job(case.state.job, zip((each.task.record for each in case.tasks), told, strict=True))
+    told = [(each.task.record, _explained(case, each)) for each in case.tasks if causes.has_failed(each.task.status)]
+    found = causes.of_job(case.state.job, told)
     if found is None:
         return []
-    name = task_name(*found.task.name)
-    for each, status in zip(case.tasks, told, strict=True):
-        if str(each.task) == name:
-            case.evidence += [f"{name}: {found.line}"] if found.line else []
-        if each.task.state in ("failed", "lost") or status.restarts:
-            case.evidence.append(f"{each.task} on {each.task.host}: {causes.how_ended(each.task.record, status)}")
+    for record, status in told:
+        name = task_name(*record.name)
+        if record == found.task and found.line:
+            case.evidence.append(f"{name}: {found.line}")
+        case.evidence.append(f"{name} on {record.host}: {causes.how_ended(record, status)}")
     return [Culprit.of(found)]
 
 
 def _explained(case: _Case, each: TracedTask) -> wire.TaskStatus:
-    """Return the status of a task with the cause that its last lines name, or that its guard has noted."""
+    """Return the status of a task that has failed with the cause that its guard has noted, or its last lines name."""
     status = each.task.status
     cause = None if status.cause or each.seen is None else causes.noted(each.seen.lines)
     if cause is None:

@@ -242,9 +242,14 @@ def of_job(job: str, tasks: Iterable[tuple[wire.RecordedTask, wire.TaskStatus]])
 
     One that has printed a cause comes before one that has not, or that has printed only that another task has ended.
     """
-    ended = [(task, status) for task, status in tasks if status.state in ("failed", "lost") or status.restarts]
+    ended = [(task, status) for task, status in tasks if has_failed(status)]
     first = min(ended, key=lambda item: _order(item[1]), default=None)
     return None if first is None else _culprit(job, *first)
+
+
+def has_failed(status: wire.TaskStatus) -> bool:
+    """Return whether a task has failed, was lost, or was restarted."""
+    return status.state in ("failed", "lost") or status.restarts > 0
 
 
 def _order(status: wire.TaskStatus) -> tuple[bool, float]:
